@@ -1,0 +1,186 @@
+"""What travels beside a command's payload: identity, attempt, origin and trace, as columns and as headers.
+
+Fields that every record needs to be routed are headers of their own; the rest share one JSON header, `context`, since a
+header costs the relay more than the bytes in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from onceward_schemas import headers
+from onceward_schemas.errors import InvalidCommandError, UndecodableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The part of the envelope that one JSON header carries. Absent fields are not written."""
+
+    dedupe_key: str | None = None
+    """Drops exact duplicates at enqueue; see `outbox.publish`."""
+    idempotency_key: str | None = None
+    """Names the business action; stable over attempts and replays. Defaults to the command id."""
+    request_id: str | None = None
+    origin: str | None = None
+    """The service or screen that asked for it."""
+    actor: str | None = None
+    """The person or account on whose behalf it runs."""
+    operation: str | None = None
+    business_key: str | None = None
+    item: str | None = None
+    """The identity of the run's item that this command works on."""
+    causation_id: UUID | None = None
+    """The command whose handler published this one."""
+    sequence: int | None = None
+    """An explicit order number within the key, where the publisher has one."""
+    deadline: datetime | None = None
+    """After this instant the command is discarded instead of run. Absolute; survives retries."""
+    due_at: datetime | None = None
+    """A retry record must not run before this instant."""
+    group: str | None = None
+    """Set on retries and replays: only this consumer group runs the record."""
+    tracestate: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "due_at"):
+            value = getattr(self, name)
+            if value is not None and value.tzinfo is None:
+                raise InvalidCommandError(
+                    f"{name} has no time zone.", field=name, remedy="Pass an aware datetime, for instance in UTC."
+                )
+
+    def to_json(self) -> str | None:
+        """Compact JSON of the fields that are set, or None when none is."""
+        values = {f.name: _plain(v) for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        return json.dumps(values, separators=(",", ":"), ensure_ascii=False) if values else None
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Context:
+        """Read what `to_json` wrote; fields of a later version are ignored.
+
+        Raises: UndecodableError with reason `bad_header`.
+        """
+        if not text:
+            return _EMPTY
+        try:
+            raw = json.loads(text)
+            return cls(**{name: _READ[name](value) for name, value in raw.items() if name in _READ and value is not None})
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise _bad_header(headers.CONTEXT) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40}")
+    return value
+
+
+def _instant(value: Any) -> datetime:
+    instant = datetime.fromisoformat(value)
+    if instant.tzinfo is None:
+        raise ValueError("naive")
+    return instant
+
+
+_READ: dict[str, Any] = {f.name: _text for f in fields(Context)} | {
+    "causation_id": UUID,
+    "sequence": int,
+    "deadline": _instant,
+    "due_at": _instant,
+}
+_EMPTY = Context()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """One command's identity and circumstances, as read from a record or as written to the outbox."""
+
+    id: UUID
+    type: str
+    """The full name of the command's Avro record."""
+    version: int = 1
+    attempt: int = 1
+    """The execution this record asks for, counted from 1."""
+    tenant: str | None = None
+    run_id: UUID | None = None
+    traceparent: str | None = None
+    context: Context = _EMPTY
+
+    @property
+    def idempotency_key(self) -> str:
+        """What to hand to a gateway so that it applies the effect once: the same over attempts and replays."""
+        return self.context.idempotency_key or str(self.id)
+
+    def columns(self) -> dict[str, Any]:
+        """The outbox columns that become headers, `id` included."""
+        return {
+            headers.ID: self.id,
+            headers.TYPE: self.type,
+            headers.VERSION: self.version,
+            headers.ATTEMPT: self.attempt,
+            headers.TENANT: self.tenant,
+            headers.RUN_ID: self.run_id,
+            headers.TRACEPARENT: self.traceparent,
+            headers.CONTEXT: self.context.to_json(),
+        }
+
+    @classmethod
+    def from_headers(cls, pairs: Iterable[tuple[str, bytes | str | None]]) -> Envelope:
+        """Read a record's headers. Unknown names are ignored; of a repeated name the last counts.
+
+        Raises: UndecodableError with reason `bad_header` or `missing_header`.
+        """
+        found: dict[str, str | None] = {}
+        for name, value in pairs:
+            if name in _KNOWN:
+                try:
+                    found[name] = value.decode() if isinstance(value, bytes) else value
+                except UnicodeDecodeError as error:
+                    raise _bad_header(name) from error
+        for name in (headers.ID, headers.TYPE):
+            if not found.get(name):
+                raise UndecodableError(
+                    f"The record has no header {name!r}.",
+                    reason="missing_header",
+                    remedy="Publish through onceward.outbox, or place the column in the connector's configuration.",
+                )
+        return cls(
+            id=_read(found, headers.ID, UUID),
+            type=str(found[headers.TYPE]),
+            version=_read(found, headers.VERSION, int, 1),
+            attempt=_read(found, headers.ATTEMPT, int, 1),
+            tenant=found.get(headers.TENANT),
+            run_id=_read(found, headers.RUN_ID, UUID, None),
+            traceparent=found.get(headers.TRACEPARENT),
+            context=Context.from_json(found.get(headers.CONTEXT)),
+        )
+
+
+_KNOWN = frozenset(headers.ALL)
+
+
+def _read(found: dict[str, str | None], name: str, convert: Any, default: Any = None) -> Any:
+    text = found.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        return convert(text)
+    except ValueError as error:
+        raise _bad_header(name) from error
+
+
+def _bad_header(name: str) -> UndecodableError:
+    return UndecodableError(
+        f"The header {name!r} cannot be read.", reason="bad_header", remedy="Correct what publishes the record."
+    )
