@@ -1,0 +1,1 @@
+"""Kafka to handler: lanes, ledger, retries, dead letters and runs."""

@@ -1,0 +1,40 @@
+"""A handler and the rules it runs under, as the application declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from onceward_consumer.policy import RetryPolicy
+from onceward_schemas.command import Command
+
+Mode: TypeAlias = Literal["transactional", "external"]
+Order: TypeAlias = Literal["retry", "strict", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """One command type's function and rules. Built by `App.handler`, which checks them."""
+
+    command: type[Command]
+    function: Callable[..., Any]
+    """Called as function(command, ctx); sync or async."""
+    lane: str
+    is_async: bool
+    mode: Mode = "transactional"
+    order: Order = "retry"
+    retry: RetryPolicy
+    concurrency: int = 16
+    """How many of an external handler's calls one worker makes at once."""
+    destination: str | None = None
+    """What an external handler calls, for metrics and limits."""
+    max_runtime: timedelta | None = None
+    item_stage: str | None = None
+    """The run stage that this command's item counts in when the command carries a run id and an item."""
+
+    @property
+    def type(self) -> str:
+        """The command's full name."""
+        return self.command.SCHEMA.name

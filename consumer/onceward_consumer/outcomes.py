@@ -1,0 +1,60 @@
+"""What became of one execution, as values; `settle` turns each into rows (design D1, D5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A transient failure, to be tried again after `delay`."""
+
+    reason: str
+    error: str
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Given up on: permanent, or attempts or time exhausted."""
+
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Finished without effect, on purpose: the handler said so, or the deadline has passed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The ledger already has it, or a newer attempt of it; nothing is done."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Waits in PostgreSQL behind its key, or for the stated reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another live worker is at it; ask again after `delay`. Nothing is durable."""
+
+    delay: timedelta
+
+
+Outcome: TypeAlias = Done | Failed | Dead | Discarded | Duplicate | Parked | Busy

@@ -1,0 +1,74 @@
+-- The outbox (design D2): one row a record, read by the relay from the write-ahead log, and deleted once Kafka has it.
+-- `seq` is the key, not `id`: a retry of a command is a second row with the same id.
+create table onceward.outbox (
+    seq bigint generated always as identity primary key,
+    id uuid not null,
+    aggregatetype text not null,
+    aggregateid text,
+    type text not null,
+    payload bytea,
+    topic text not null,
+    version int not null default 1,
+    attempt int not null default 1,
+    tenant text,
+    run_id uuid,
+    traceparent text,
+    context text,
+    xid xid8 not null default pg_current_xact_id(),
+    created_at timestamptz not null default now()
+);
+
+-- Deleted by xid, so that clean-up needs no marks on rows.
+create index outbox_by_xid on onceward.outbox (xid);
+
+-- Exact duplicates are dropped at enqueue while the window is open.
+create table onceward.dedupe (
+    type text not null,
+    dedupe_key text not null,
+    command_id uuid not null,
+    expires_at timestamptz not null,
+    primary key (type, dedupe_key)
+);
+create index dedupe_by_expiry on onceward.dedupe (expires_at);
+
+-- Commands that must not run before an instant; moved to the outbox when due.
+create table onceward.delayed (
+    seq bigint generated always as identity primary key,
+    not_before timestamptz not null,
+    id uuid not null unique,
+    aggregatetype text not null,
+    aggregateid text,
+    type text not null,
+    payload bytea,
+    topic text not null,
+    version int not null default 1,
+    attempt int not null default 1,
+    tenant text,
+    run_id uuid,
+    traceparent text,
+    context text
+);
+create index delayed_by_time on onceward.delayed (not_before, seq);
+
+-- Rows that Kafka will never accept as they are (design D8), kept with the reason until somebody decides.
+create table onceward.outbox_parked (
+    seq bigint primary key,
+    id uuid,
+    reason text not null,
+    error text not null,
+    record_topic text,
+    record_key bytea,
+    record_value bytea,
+    record_headers json not null,
+    parked_at timestamptz not null default now(),
+    state text not null default 'parked' check (state in ('parked', 'replayed', 'discarded'))
+);
+create index outbox_parked_by_key on onceward.outbox_parked (record_topic, record_key) where state = 'parked';
+
+-- What a relay must remember of its slot: which incarnation it has swept the table for.
+create table onceward.relay_slots (
+    slot text primary key,
+    incarnation text not null,
+    swept_at timestamptz,
+    updated_at timestamptz not null default now()
+);
