@@ -1,0 +1,23 @@
+"""Options with which the Java servers start fast and stay small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
+
+def jvm_options(files: Path, name: str, heap_mib: int) -> list[str]:
+    """Options for one server; with a start-up cache recorded by aot.py (ignored by Java when it does not fit)."""
+    cache = files / f"{name}.aot"
+    recorded = [f"-XX:AOTCache={cache}"] if cache.exists() else []
+    return [*_OPTIONS, f"-Xmx{heap_mib}m", *recorded]

@@ -1,0 +1,5 @@
+"""Fixtures for all tests; they live in tests/support."""
+
+from tests.support.services import database, migrated_template, own_stack, services, topic_prefix
+
+__all__ = ["database", "migrated_template", "own_stack", "services", "topic_prefix"]
