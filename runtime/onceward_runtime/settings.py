@@ -8,9 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from onceward_schemas.errors import SettingsError
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from onceward_schemas.errors import SettingsError
 
 _PREFIX = "ONCEWARD_"
 _TOOLING = ("ONCEWARD_TEST_", "ONCEWARD_DEV_", "ONCEWARD_DEMO_", "ONCEWARD_BENCH_")

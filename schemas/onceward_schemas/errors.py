@@ -13,6 +13,8 @@ OncewardError
 ├── TransactionError            publish was called without an open transaction, or a handler ended ours
 ├── DatabaseError               the database cannot be used as it is (rights, version, migrations)
 ├── BrokerError                 Kafka cannot be used as it is (unreachable, rights, topics)
+│   └── BrokerUnavailableError  no broker answered in time
+├── RunError                    a run cannot be started, found or retried as asked
 ├── AppError                    the application object contradicts itself (two handlers of one type, a bad rule)
 └── DevstackError               a local service could not be installed or started
 """
@@ -86,6 +88,14 @@ class DatabaseError(OncewardError):
 
 class BrokerError(OncewardError):
     """Kafka cannot be used as it is."""
+
+
+class RunError(OncewardError):
+    """A run cannot be started, found or retried as asked."""
+
+
+class BrokerUnavailableError(BrokerError):
+    """No broker answered in time."""
 
 
 class AppError(OncewardError):

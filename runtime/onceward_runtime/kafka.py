@@ -1,0 +1,209 @@
+"""Kafka clients: the configuration that the promises rest on, and errors that say what to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from onceward_runtime.settings import Settings
+from onceward_schemas.errors import BrokerError, BrokerUnavailableError
+
+LOGGER = logging.getLogger("onceward.kafka")
+"""Where librdkafka's own log goes; a line that repeats is passed on once in ten seconds."""
+
+
+class _Repeats(logging.Filter):
+    """A client that cannot connect says so many times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = record.getMessage().partition(" (after ")[0]
+        now = time.monotonic()
+        if now - self._last.get(line, -_QUIET_SECONDS) < _QUIET_SECONDS:
+            return False
+        if len(self._last) > 1_000:
+            self._last.clear()
+        self._last[line] = now
+        return True
+
+
+_QUIET_SECONDS = 10.0
+LOGGER.addFilter(_Repeats())
+
+
+def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
+    """Return what every client has in common."""
+    common: dict[str, Any] = {
+        "client.id": "onceward",
+        "allow.auto.create.topics": False,
+        "socket.keepalive.enable": True,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 5_000,
+        "logger": LOGGER,
+    }
+    return settings.kafka(**common) | more
+
+
+def producer_config(settings: Settings, **more: Any) -> dict[str, Any]:
+    """Return a producer's configuration: idempotent, acknowledged by all, partitioned as Java clients do."""
+    return client_config(settings) | {
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        **more,
+    }
+
+
+def consumer_config(settings: Settings, group: str, **more: Any) -> dict[str, Any]:
+    """Return a consumer's configuration: from the earliest offset, commits by hand, cooperative rebalancing."""
+    return client_config(settings) | {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "cooperative-sticky",
+        **more,
+    }
+
+
+def admin(settings: Settings, **more: Any) -> AdminClient:
+    """Return an administrative client. It connects when first used.
+
+    Raises: BrokerError when the settings contradict each other.
+    """
+    try:
+        return AdminClient(client_config(settings) | more)
+    except KafkaException as error:
+        raise broker_error(error, "The settings for Kafka are not usable") from error
+
+
+def topics(settings: Settings, *, timeout: timedelta = timedelta(seconds=10)) -> dict[str, int]:
+    """Return the number of partitions of each topic, internal ones left out.
+
+    Raises: BrokerError by cause.
+    """
+    heard: list[KafkaError] = []
+    troubled = threading.Event()
+
+    def on_error(error: KafkaError) -> None:
+        heard.append(error)
+        if error.code() in _FATAL:
+            troubled.set()
+
+    client = admin(settings, error_cb=on_error, log_level=0)  # what it logs is in the exception
+    metadata = _metadata(client, timeout, troubled)
+    if metadata is None:
+        raise _worst(settings, heard)
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if not name.startswith("__")}
+
+
+def check(settings: Settings, *, timeout: timedelta = timedelta(seconds=10)) -> None:
+    """See that the cluster can be used now.
+
+    Raises: BrokerError by cause.
+    """
+    topics(settings, timeout=timeout)
+
+
+def wait(
+    settings: Settings,
+    *,
+    timeout: timedelta = timedelta(seconds=60),
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait until the cluster can be used, or until `stopped`. Only a cluster that cannot be reached is waited for.
+
+    Raises: BrokerError by cause.
+    """
+    until = time.monotonic() + timeout.total_seconds()
+    while not stopped():
+        left = until - time.monotonic()
+        try:
+            return check(settings, timeout=timedelta(seconds=min(3.0, max(0.5, left))))
+        except BrokerUnavailableError:
+            if time.monotonic() >= until:
+                raise
+
+
+def broker_error(error: KafkaException | KafkaError, doing: str = "Kafka cannot be used") -> BrokerError:
+    """Return a client's error with the remedy for its cause. `doing` begins the message."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(cause, KafkaError):
+        return BrokerError(f"{doing}: {cause}.")
+    kind = BrokerUnavailableError if cause.code() in _UNREACHABLE else BrokerError
+    return kind(f"{doing}: {cause.str().rstrip('.')}.", remedy=_remedy(cause))
+
+
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+    }
+)
+_AUTHENTICATION = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_FATAL = _AUTHENTICATION | {KafkaError._SSL}
+_AUTHORISATION = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_TOPIC_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+def _remedy(cause: KafkaError) -> str:
+    code = cause.code()
+    if code == KafkaError._INVALID_ARG:
+        return "Correct the ONCEWARD_KAFKA_* variables; docs/settings.md lists them."
+    if code in _AUTHENTICATION:
+        return "Correct ONCEWARD_KAFKA_SASL_USERNAME, _PASSWORD or _MECHANISM."
+    if code == KafkaError._SSL:
+        return "Correct ONCEWARD_KAFKA_SSL_CA, _CERTIFICATE or _KEY, or the security protocol."
+    if code in _AUTHORISATION:
+        return "Grant the principal what docs/kafka.md lists."
+    if code in _TOPIC_MISSING:
+        return "Run `onceward topics apply`."
+    if code in _UNREACHABLE:
+        if "disconnected" in cause.str().lower():
+            return "See whether ONCEWARD_KAFKA_SECURITY_PROTOCOL agrees with the listener."
+        return "Start the broker, or correct ONCEWARD_KAFKA_BOOTSTRAP_SERVERS."
+    return "See the broker's log."
+
+
+def _metadata(client: AdminClient, timeout: timedelta, troubled: threading.Event) -> Any:
+    """The cluster's metadata, or None. Ends early when waiting longer would change nothing."""
+    until = time.monotonic() + timeout.total_seconds()
+    while (left := until - time.monotonic()) > 0 and not troubled.is_set():
+        try:
+            return client.list_topics(timeout=min(left, 1.0))
+        except KafkaException:
+            client.poll(0)
+    return None
+
+
+def _worst(settings: Settings, heard: list[KafkaError]) -> BrokerError:
+    """The error that says most: authentication and TLS before transport, what a broker said before "all are down"."""
+
+    def weight(error: KafkaError) -> int:
+        return 0 if error.code() in _FATAL else 2 if error.code() == KafkaError._ALL_BROKERS_DOWN else 1
+
+    doing = f"Kafka at {settings.kafka_bootstrap_servers} cannot be used"
+    if heard:
+        return broker_error(min(heard, key=weight), doing)
+    return broker_error(KafkaError(KafkaError._TIMED_OUT), doing)
