@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from onceward_consumer.failures import NO_RULES, Rules
 from onceward_consumer.policy import RetryPolicy
 from onceward_schemas.command import Command
 
@@ -26,6 +27,8 @@ class Handler:
     mode: Mode = "transactional"
     order: Order = "retry"
     retry: RetryPolicy
+    rules: Rules = NO_RULES
+    """Exception classes that the handler judges itself."""
     concurrency: int = 16
     """How many of an external handler's calls one worker makes at once."""
     destination: str | None = None

@@ -1,0 +1,323 @@
+"""The application object: which commands are handled, under which rules, and what is scheduled.
+
+It only collects and checks declarations; workers and schedulers read them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from onceward_consumer.durations import Duration, duration
+from onceward_consumer.failures import Rules
+from onceward_consumer.handlers import Handler, Mode, Order
+from onceward_consumer.policy import RetryPolicy, exponential
+from onceward_schemas import topics
+from onceward_schemas.command import Command
+from onceward_schemas.errors import AppError, TopicNameError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_MODES = typing.get_args(Mode)
+_ORDERS = typing.get_args(Order)
+_DEFAULT_RETRY = exponential("1s", "10m", attempts=8, within="6h")
+_DEFAULT_CONCURRENCY = 16
+_DEFAULT_EXTERNAL_RUNTIME = timedelta(seconds=60)
+"""No call to another system without a limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDeclaration:
+    """What `App.schedule` was told; the scheduler reads and checks the rule."""
+
+    id: str
+    """Unique in the app; names the schedule's row, so renaming it starts a new schedule."""
+    rule: str
+    """A cron line or an interval, as written."""
+    tz: str
+    catch_up: timedelta | None
+    """Ticks missed by more than this are skipped. None leaves it to the scheduler's default."""
+    function: Callable[..., Any]
+    """Called as function(tick); returns a command, several, or None."""
+
+
+class App:
+    """A consumer group: its name, its handlers and its schedules."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        retry: RetryPolicy = _DEFAULT_RETRY,
+        order: Order = "retry",
+        max_runtime: Duration | None = None,
+    ) -> None:
+        """Name the group; the keywords are what handlers get that do not say otherwise.
+
+        Raises: AppError.
+        """
+        self.name = _name(name, "The app's name")
+        self._retry = _policy(retry)
+        self._order = _order(order)
+        self._max_runtime = None if max_runtime is None else duration(max_runtime, "max_runtime")
+        self._handlers: dict[str, Handler] = {}
+        self._schedules: dict[str, ScheduleDeclaration] = {}
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, {len(self._handlers)} handlers, {len(self._schedules)} schedules)"
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by their command's full name."""
+        return MappingProxyType(self._handlers)
+
+    @property
+    def schedules(self) -> tuple[ScheduleDeclaration, ...]:
+        """In order of declaration."""
+        return tuple(self._schedules.values())
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that the group consumes, sorted."""
+        return tuple(sorted({handler.lane for handler in self._handlers.values()}))
+
+    def tiers(self, lane: str) -> tuple[timedelta, ...]:
+        """The delays of a lane's retry topics, shortest first: those of all its handlers together."""
+        return tuple(sorted({d for h in self._handlers.values() if h.lane == lane for d in h.retry.delays}))
+
+    def handler(
+        self,
+        command: type[Command],
+        *,
+        lane: str | None = None,
+        retry: RetryPolicy | None = None,
+        order: Order | None = None,
+        mode: Mode = "transactional",
+        concurrency: int | None = None,
+        destination: str | None = None,
+        max_runtime: Duration | None = None,
+        item_stage: str | None = None,
+        transient: type[BaseException] | tuple[type[BaseException], ...] = (),
+        permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+    ) -> Callable[[Function], Function]:
+        """Declare the decorated function, called as function(command, ctx), as the handler of `command`.
+
+        `lane` defaults to the one in the schema. `transient` and `permanent` are exception classes that this handler
+        judges differently from `failures.classify`. The function itself is returned unchanged.
+
+        Raises: AppError.
+        """
+        type_name = _command_name(command)
+        if type_name in self._handlers:
+            other = self._handlers[type_name].function
+            raise AppError(
+                f"{type_name} has a handler already, {_called(other)}.",
+                remedy="Keep one; to do two things, publish a second command from it.",
+            )
+        if _one_of(mode, _MODES, "mode") == "transactional" and (concurrency is not None or destination is not None):
+            raise AppError(
+                f"{type_name}: concurrency and destination belong to external handlers.",
+                remedy='Add mode="external", or leave them out.',
+            )
+        runtime = self._max_runtime if max_runtime is None else duration(max_runtime, f"{type_name}: max_runtime")
+        if mode == "external" and runtime is None:
+            runtime = _DEFAULT_EXTERNAL_RUNTIME
+        settled = functools.partial(
+            Handler,
+            command=command,
+            lane=self._lane(lane or command.SCHEMA.lane, type_name),
+            mode=mode,
+            order=self._order if order is None else _order(order),
+            retry=self._retry if retry is None else _policy(retry),
+            rules=Rules(transient=_kinds(transient, "transient"), permanent=_kinds(permanent, "permanent")),
+            concurrency=_concurrency(concurrency, type_name),
+            destination=destination,
+            max_runtime=runtime,
+            item_stage=item_stage,
+        )
+
+        def declare(function: Function) -> Function:
+            _check_signature(function, command)
+            handler = settled(function=function, is_async=_is_async(function))
+            self._check_names(handler)
+            self._handlers[type_name] = handler
+            return function
+
+        return declare
+
+    def schedule(
+        self, rule: str, *, tz: str = "UTC", catch_up: Duration | None = None, id: str | None = None
+    ) -> Callable[[Function], Function]:
+        """Declare the decorated function, called as function(tick), as what a schedule publishes.
+
+        `id` defaults to the function's name. The scheduler checks the rule when it starts.
+
+        Raises: AppError.
+        """
+        if not isinstance(rule, str) or not rule.strip():
+            raise AppError(f"The rule is {rule!r:.40}.", remedy='Write a cron line, for instance "0 7 * * MON-FRI".')
+        _check_zone(tz)
+        window = None if catch_up is None else duration(catch_up, "catch_up")
+
+        def declare(function: Function) -> Function:
+            name = id or getattr(function, "__name__", "")
+            if not name or name == "<lambda>":
+                raise AppError("The schedule has no name.", remedy='Add id="...".')
+            if name in self._schedules:
+                raise AppError(
+                    f"There are two schedules with the id {name!r}.", remedy='Give one of them another: id="...".'
+                )
+            if _is_async(function) or not _accepts(function, 1):
+                raise AppError(
+                    f"The schedule {name!r} cannot be called as {_called(function)}(tick).",
+                    remedy="Make it a plain function of one parameter that returns a command.",
+                )
+            self._schedules[name] = ScheduleDeclaration(
+                id=name, rule=rule.strip(), tz=tz, catch_up=window, function=function
+            )
+            return function
+
+        return declare
+
+    def _lane(self, lane: str, type_name: str) -> str:
+        """Kafka takes names that differ only in dots and underscores for the same metric, and refuses the second."""
+        _name(lane, f"{type_name}: the lane")
+        for other in self.lanes:
+            if other != lane and other.replace("_", ".") == lane.replace("_", "."):
+                raise AppError(
+                    f"The lanes {other!r} and {lane!r} differ only in dots and underscores.",
+                    remedy="Kafka refuses the second topic; rename one.",
+                )
+        return lane
+
+    def _check_names(self, handler: Handler) -> None:
+        try:
+            topics.dead_letter(handler.lane, self.name)
+            for delay in handler.retry.delays:
+                topics.tier(handler.lane, self.name, delay)
+        except TopicNameError as error:
+            raise AppError(
+                f"{handler.type}: lane and app name together are too long for Kafka: {error.message}",
+                remedy="Shorten the lane or the app's name.",
+            ) from error
+
+
+def _command_name(command: Any) -> str:
+    schema = getattr(command, "SCHEMA", None)
+    if not (isinstance(command, type) and issubclass(command, Command) and schema is not None):
+        raise AppError(
+            f"{command!r:.80} is not a command class.",
+            remedy="Pass a class that `onceward schemas generate` made.",
+        )
+    return command.SCHEMA.name
+
+
+def _name(value: Any, what: str) -> str:
+    try:
+        return topics.checked(value if isinstance(value, str) else "")
+    except TopicNameError as error:
+        raise AppError(f"{what} is {value!r:.80}, which Kafka refuses.", remedy=error.remedy) from error
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], what: str) -> str:
+    if value not in allowed:
+        nearest = difflib.get_close_matches(str(value).lower(), allowed, n=1, cutoff=0.5)
+        rest = f"Did you mean {nearest[0]!r}?" if nearest else f"Use one of {', '.join(map(repr, allowed))}."
+        raise AppError(f"{what} is {value!r:.40}.", remedy=rest)
+    return cast("str", value)
+
+
+def _order(value: Any) -> Order:
+    return cast("Order", _one_of(value, _ORDERS, "order"))
+
+
+def _policy(value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise AppError(f"retry is {value!r:.40}.", remedy="Pass exponential(...), fixed(...) or never.")
+    return value
+
+
+def _kinds(value: Any, what: str) -> tuple[type[BaseException], ...]:
+    kinds = value if isinstance(value, tuple) else (value,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise AppError(f"{what} has {kind!r:.40}.", remedy="Pass an exception class or a tuple of them.")
+    return kinds
+
+
+def _concurrency(value: Any, type_name: str) -> int:
+    if value is None:
+        return _DEFAULT_CONCURRENCY
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
+        raise AppError(f"{type_name}: concurrency is {value!r:.40}.", remedy="Give a whole number from 1 to 10000.")
+    return value
+
+
+def _check_zone(tz: Any) -> None:
+    try:
+        ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        nearest = difflib.get_close_matches(str(tz), available_timezones(), n=1)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else 'Use an IANA name like "Asia/Almaty".'
+        raise AppError(f"{tz!r:.60} is not a time zone.", remedy=hint) from error
+
+
+def _check_signature(function: Any, command: type[Command]) -> None:
+    name = _called(function)
+    target = _target(function)
+    if isinstance(function, type) or inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise AppError(
+            f"{name} is a {'class' if isinstance(function, type) else 'generator'}, not a handler.",
+            remedy="Use `def` or `async def` with return; publish follow-ups with ctx.publish.",
+        )
+    if not _accepts(function, 2):
+        raise AppError(
+            f"{name} cannot be called as {name}(command, ctx).", remedy="Give it these two positional parameters."
+        )
+    declared = _first_annotation(target)
+    if isinstance(declared, type) and issubclass(declared, Command) and not issubclass(command, declared):
+        raise AppError(
+            f"{name} takes a {declared.__name__} but is declared for {command.__name__}.",
+            remedy="Correct the decorator or the annotation.",
+        )
+
+
+def _first_annotation(target: Any) -> Any:
+    """The first parameter's type, or None where the annotation is absent or cannot be read at run time."""
+    try:
+        hints = typing.get_type_hints(target)
+        parameters = [name for name in inspect.signature(target).parameters if name != "self"]
+    except (NameError, TypeError, ValueError, AttributeError):
+        return None
+    return hints.get(parameters[0]) if parameters else None
+
+
+def _accepts(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _target(function: Any) -> Any:
+    """The function behind partials and callable objects."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(_target(function))
+
+
+def _called(function: Any) -> str:
+    return getattr(_target(function), "__qualname__", repr(function)).replace("<locals>.", "")

@@ -1,0 +1,235 @@
+"""What an exception from a handler means: worth another attempt, final, or no failure at all. Pure.
+
+An exception that no rule knows is transient: its attempts are bounded, and a wrong guess costs some retries, while the
+opposite guess would give up on commands that a minute later would have gone through. Errors in the program itself
+(a wrong type, a missing key, a failed assertion) are permanent, since repeating them changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeAlias
+
+from onceward_consumer.durations import Duration, duration
+from onceward_consumer.outcomes import Discarded
+
+
+class Retry(Exception):
+    """Raised by a handler: try again later, `after` at the earliest where it is given."""
+
+    def __init__(self, reason: str | None = None, *, after: Duration | None = None) -> None:
+        self.reason = reason
+        self.after = None if after is None else duration(after, "after")
+        super().__init__(reason or "The handler asked for another attempt.")
+
+
+class Discard(Exception):
+    """Raised by a handler: there is nothing to do any more; the command ends without effect and without a dead letter."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Reject(Exception):
+    """Raised by a handler: no attempt will ever succeed; the command becomes a dead letter at once."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Transient:
+    """Worth another attempt, within the policy."""
+
+    reason: str
+    retry_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permanent:
+    """Final at once."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Transient | Permanent | Discarded
+Kinds: TypeAlias = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A handler's own opinion on exception classes; it goes before everything but Retry, Discard and Reject."""
+
+    transient: Kinds = ()
+    permanent: Kinds = ()
+
+
+NO_RULES: Final = Rules()
+
+_REFUSED_BY_PROGRAM: Final[Kinds] = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    NameError,
+    AssertionError,
+    NotImplementedError,
+    ImportError,
+    SyntaxError,
+    RecursionError,
+)
+_RETRIED_STATUS: Final = frozenset({408, 425, 429})
+_RETRIED_SQLSTATE: Final = ("08", "25P03", "25P04", "28", "40", "53", "55006", "55P03", "57", "58", "XX")
+_SQLSTATE_REASONS: Final = {
+    "08": "database_connection",
+    "22": "invalid_data",
+    "23": "constraint_violation",
+    "28": "database_login",
+    "40": "serialization",
+    "42": "sql_error",
+    "53": "database_resources",
+    "55": "database_lock",
+    "57": "database_shutdown",
+}
+_DATABASE_CLASSES: Final[Mapping[str, Verdict]] = {
+    "OperationalError": Transient("database_connection"),
+    "InterfaceError": Transient("database_connection"),
+    "ProgrammingError": Permanent("sql_error"),
+    "DataError": Permanent("invalid_data"),
+    "IntegrityError": Permanent("constraint_violation"),
+    "NotSupportedError": Permanent("sql_error"),
+}
+_DATABASE_MODULES: Final = ("psycopg", "psycopg2", "sqlalchemy", "asyncpg")
+_DEPTH: Final = 8
+
+
+def classify(error: BaseException, rules: Rules = NO_RULES, *, now: datetime | None = None) -> Verdict:
+    """Say what `error` means; `now` (by default this moment) is what a Retry-After date is compared with.
+
+    >>> classify(TimeoutError()), classify(KeyError("id"))
+    (Transient(reason='timeout', retry_after=None), Permanent(reason='key_error'))
+    >>> classify(ValueError("row locked"), Rules(transient=(ValueError,)))
+    Transient(reason='value_error', retry_after=None)
+    """
+    verdict = _judge(error, rules, now or datetime.now(UTC), _DEPTH)
+    return verdict or Transient(_reason(error))
+
+
+def _judge(error: BaseException, rules: Rules, now: datetime, depth: int) -> Verdict | None:
+    """The verdict of the first rule that knows the exception, else of its explicit cause, else None."""
+    match error:
+        case Retry():
+            return Transient(error.reason or "retry_requested", error.after)
+        case Discard():
+            return Discarded(error.reason)
+        case Reject():
+            return Permanent(error.reason)
+        case _ if isinstance(error, rules.permanent):
+            return Permanent(_reason(error))
+        case _ if isinstance(error, rules.transient):
+            return Transient(_reason(error), _retry_after(error, now))
+        case BaseExceptionGroup():
+            return _of_group(error, rules, now, depth)
+    verdict = _of_status(error, now) or _of_database(error) or _of_class(error)
+    if verdict is None and error.__cause__ is not None and depth:
+        return _judge(error.__cause__, rules, now, depth - 1)
+    return verdict
+
+
+def _of_group(group: BaseExceptionGroup[Any], rules: Rules, now: datetime, depth: int) -> Verdict:
+    """Permanent if a member is, else transient if one is, with the longest wait asked for."""
+    verdicts = [
+        (_judge(e, rules, now, depth - 1) if depth else None) or Transient(_reason(e)) for e in group.exceptions
+    ]
+    for verdict in verdicts:
+        if isinstance(verdict, Permanent):
+            return verdict
+    transient = [verdict for verdict in verdicts if isinstance(verdict, Transient)]
+    return max(transient, key=lambda verdict: verdict.retry_after or timedelta(0)) if transient else verdicts[0]
+
+
+def _of_class(error: BaseException) -> Verdict | None:
+    match error:
+        case TimeoutError():
+            return Transient("timeout")
+        case ConnectionError():
+            return Transient("connection")
+        case ssl.SSLError():
+            return Transient("tls")
+        case _ if isinstance(error, _REFUSED_BY_PROGRAM):
+            return Permanent(_reason(error))
+        case FileNotFoundError() | IsADirectoryError() | NotADirectoryError() | PermissionError() | FileExistsError():
+            return Permanent(_reason(error))
+        case OSError():
+            return Transient("connection" if _reason(error) == "os_error" else _reason(error))
+    return None
+
+
+def _of_status(error: BaseException, now: datetime) -> Verdict | None:
+    """HTTP clients: requests and httpx (`response.status_code`), aiohttp and urllib (`status`), others (`status_code`)."""
+    response = _get(error, "response")
+    found = (_get(error, "status"), _get(error, "status_code"), _get(response, "status_code"), _get(response, "status"))
+    status = next((s for s in found if isinstance(s, int) and 400 <= s <= 599), None)
+    if status is None:
+        return None
+    if status >= 500 or status in _RETRIED_STATUS:
+        return Transient(f"http_{int(status)}", _retry_after(error, now))
+    return Permanent(f"http_{int(status)}")
+
+
+def _of_database(error: BaseException) -> Verdict | None:
+    """PostgreSQL drivers by SQLSTATE, or by the class where the server said nothing; SQLAlchemy's wrappers by `orig`."""
+    origin = _get(error, "orig")
+    if isinstance(origin, BaseException):
+        error = origin
+    state = _get(error, "sqlstate") or _get(error, "pgcode")
+    if isinstance(state, str) and len(state) == 5:
+        reason = "statement_timeout" if state == "57014" else _SQLSTATE_REASONS.get(state[:2], f"sqlstate_{state}")
+        return Transient(reason) if state.startswith(_RETRIED_SQLSTATE) else Permanent(reason)
+    for kind in type(error).__mro__:
+        if kind.__name__ in _DATABASE_CLASSES and kind.__module__.split(".")[0] in _DATABASE_MODULES:
+            return _DATABASE_CLASSES[kind.__name__]
+    return None
+
+
+def _retry_after(error: BaseException, now: datetime) -> timedelta | None:
+    """The Retry-After header as seconds or as an HTTP date (RFC 9110, section 10.2.3); None where absent or unreadable."""
+    headers = _get(_get(error, "response"), "headers") or _get(error, "headers")
+    get: Callable[[str], Any] | None = _get(headers, "get")
+    if not callable(get):
+        return None
+    value = get("Retry-After") or get("retry-after")
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return timedelta(seconds=int(text))
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    wait = (at if at.tzinfo else at.replace(tzinfo=UTC)) - now
+    return wait if wait > timedelta(0) else None
+
+
+def _reason(error: BaseException) -> str:
+    """The class name in snake case, as a reason code.
+
+    >>> _reason(KeyError()), _reason(OSError())
+    ('key_error', 'os_error')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()[:60]
+
+
+def _get(value: Any, name: str) -> Any:
+    """An attribute of somebody else's object, whose properties may raise."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - foreign code runs here
+        return None
