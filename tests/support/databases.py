@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from contextlib import contextmanager
 
 import psycopg
 from psycopg import conninfo, sql
+
+from onceward_runtime.migrate import apply
 
 _DROP_SECONDS = 10
 
@@ -46,9 +47,7 @@ def fresh_database(dsn: str, template: str | None = None) -> Iterator[str]:
 
 def migrate(dsn: str) -> None:
     """Create Onceward's tables."""
-    apply = getattr(importlib.import_module("onceward_runtime.migrations"), "apply", None)
-    if apply is not None:
-        apply(dsn)
+    apply(dsn)
 
 
 def drop_database(dsn: str, name: str) -> None:
