@@ -49,7 +49,7 @@ class SqlalchemySession:
         return [row for row in found if self._through is None or row.number <= self._through]
 
     def script(self, sql: str) -> None:
-        raw = self._connection.connection.dbapi_connection
+        raw: Any = self._connection.connection.dbapi_connection
         if hasattr(
             raw, "run_async"
         ):  # an asynchronous driver, which prepares what goes the usual way: one statement only

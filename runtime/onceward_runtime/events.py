@@ -1,0 +1,229 @@
+"""Every log event and every metric, with its fields or labels and what it means: the source of docs/events.md.
+
+`python -m onceward_runtime.events` prints that page. Log through `onceward_runtime.log.emit`; nothing else names an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import Counter, Gauge, Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kind of log line."""
+
+    name: str
+    level: Literal["debug", "info", "warning", "error"]
+    help: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What the page says of one metric."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
+EVENTS: list[Event] = []
+METRICS: list[Metric] = []
+
+
+def _event(name: str, level: Literal["debug", "info", "warning", "error"], text: str, *fields: str) -> Event:
+    EVENTS.append(Event(name, level, text, fields))
+    return EVENTS[-1]
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    METRICS.append(Metric(name, "counter", text, labels))
+    return Counter(name, text, labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    METRICS.append(Metric(name, "gauge", text, labels))
+    return Gauge(name, text, labels)
+
+
+def _histogram(name: str, text: str, *labels: str, buckets: Iterable[float]) -> Histogram:
+    METRICS.append(Metric(name, "histogram", text, labels))
+    return Histogram(name, text, labels, buckets=tuple(buckets))
+
+
+# --- Log events -------------------------------------------------------------------------------------------------------
+# `key` is logged as a short hash. Every line also carries the trace id where there is one.
+_COMMAND = ("command_id", "type", "key", "attempt", "lane", "group")
+
+SERVICE_STARTED = _event("service.started", "info", "A loop runs.", "service")
+SERVICE_STOPPING = _event("service.stopping", "info", "The process was asked to stop and drains.", "signal")
+SERVICE_STOPPED = _event("service.stopped", "info", "A loop has finished what it had begun.", "service", "seconds")
+SERVICE_DIED = _event("service.died", "error", "A loop ended by itself; the process stops.", "service", "error")
+SERVICE_STOP_FAILED = _event("service.stop_failed", "error", "A loop could not be stopped cleanly.", "service", "error")
+HEALTH_LISTENING = _event("health.listening", "info", "Metrics and health are served at this address.", "url")
+DATABASE_LOST = _event("database.lost", "warning", "PostgreSQL does not answer; it is tried again.", "service", "error")
+DATABASE_BACK = _event("database.back", "info", "PostgreSQL answers again.", "service", "seconds")
+BROKER_LOST = _event("broker.lost", "warning", "Kafka does not answer; it is tried again.", "service", "error")
+BROKER_BACK = _event("broker.back", "info", "Kafka answers again.", "service", "seconds")
+MIGRATION_APPLIED = _event("migration.applied", "info", "A migration has been committed.", "migration")
+
+COMMAND_DONE = _event("command.done", "debug", "A command's effect is committed.", *_COMMAND, "seconds")
+COMMAND_RETRY = _event(
+    "command.retry", "warning", "A command failed and will run again.", *_COMMAND, "reason", "error", "delay_seconds"
+)
+COMMAND_DEAD = _event(
+    "command.dead", "error", "A command was given up on; see its dead letter.", *_COMMAND, "reason", "error"
+)
+COMMAND_DISCARDED = _event("command.discarded", "info", "A command was dropped on purpose.", *_COMMAND, "reason")
+COMMAND_DUPLICATE = _event(
+    "command.duplicate", "debug", "A command was not run, since it had been.", *_COMMAND, "reason"
+)
+COMMAND_PARKED = _event("command.parked", "info", "A command waits in PostgreSQL.", *_COMMAND, "reason")
+COMMAND_RELEASED = _event("command.released", "debug", "A parked command goes on.", *_COMMAND, "reason")
+COMMAND_CRASHED = _event(
+    "command.crashed", "warning", "The worker that ran a command is gone.", *_COMMAND, "incarnation"
+)
+RECORD_UNREADABLE = _event(
+    "record.unreadable",
+    "error",
+    "A record cannot be read and became a dead letter.",
+    *("topic", "partition", "offset", "group", "reason", "error"),
+)
+HANDLER_SLOW = _event("handler.slow", "warning", "A handler runs longer than its limit.", *_COMMAND, "seconds")
+GROUP_ROLLED_BACK = _event(
+    "group.rolled_back", "warning", "Commands of one transaction run again one by one.", "lane", "size", "error"
+)
+KEY_HELD = _event(
+    "key.held", "info", "A key waits for its head command.", "lane", "group", "key", "command_id", "state"
+)
+KEY_DRAINED = _event("key.drained", "info", "A key's followers have run.", "lane", "group", "key", "size")
+WORKER_REGISTERED = _event(
+    "worker.registered", "info", "A worker has its identity.", "incarnation", "group", "host", "pid"
+)
+WORKER_DRAINING = _event("worker.draining", "info", "A worker finishes what it has begun.", "in_flight", "buffered")
+WORKER_DRAINED = _event("worker.drained", "info", "A worker has stopped.", "seconds", "unfinished")
+PARTITIONS_ASSIGNED = _event("partitions.assigned", "info", "Partitions came to this worker.", "group", "partitions")
+PARTITIONS_REVOKED = _event("partitions.revoked", "info", "Partitions go to another worker.", "group", "partitions")
+PARTITIONS_LOST = _event("partitions.lost", "warning", "Partitions were taken without notice.", "group", "partitions")
+OFFSETS_COMMITTED = _event("offsets.committed", "debug", "Offsets are committed.", "group", "partitions")
+OFFSETS_FAILED = _event("offsets.failed", "warning", "Offsets could not be committed.", "group", "partitions", "error")
+DEAD_LETTER_REPLAYED = _event(
+    "dead_letter.replayed", "info", "An operator replayed one.", *_COMMAND, "actor", "because"
+)
+DEAD_LETTER_DISCARDED = _event(
+    "dead_letter.discarded", "info", "An operator discarded one.", *_COMMAND, "actor", "because"
+)
+
+RELAY_ACTIVE = _event("relay.active", "info", "This relay holds the slot.", "slot", "position", "mode")
+RELAY_STANDBY = _event("relay.standby", "info", "Another relay holds the slot; this one waits.", "slot", "pid")
+RELAY_SWEPT = _event("relay.swept", "info", "A new slot's backlog was read from the table.", "slot", "rows", "seconds")
+RELAY_SLOT_CREATED = _event("relay.slot_created", "warning", "The slot did not exist and was made.", "slot", "position")
+RELAY_RECONNECTING = _event("relay.reconnecting", "warning", "The stream broke off.", "slot", "error", "delay_seconds")
+RELAY_ROW_PARKED = _event(
+    "relay.row_parked",
+    "error",
+    "Kafka will never accept this row; it is kept in onceward.outbox_parked.",
+    *("seq", "command_id", "topic", "reason", "error"),
+)
+RELAY_CLEANED = _event("relay.cleaned", "debug", "Relayed rows were deleted from the outbox.", "rows", "seconds")
+RELAY_POLLING = _event("relay.polling", "warning", "The relay polls, since it cannot stream.", "reason")
+
+LEADERSHIP_TAKEN = _event("leadership.taken", "info", "This scheduler leads a partition.", "app", "partition", "epoch")
+LEADERSHIP_LOST = _event("leadership.lost", "info", "It leads it no longer.", "app", "partition", "epoch", "reason")
+TICK_EMITTED = _event(
+    "tick.emitted",
+    "info",
+    "A schedule's tick became a command.",
+    *("app", "schedule", "scheduled_at", "command_id", "lateness_seconds"),
+)
+TICK_SKIPPED = _event("tick.skipped", "info", "A tick was not emitted.", "app", "schedule", "scheduled_at", "reason")
+TICK_FAILED = _event("tick.failed", "error", "A tick could not be emitted.", "app", "schedule", "scheduled_at", "error")
+DELAYED_EMITTED = _event("delayed.emitted", "info", "Commands whose time has come were published.", "size")
+
+RUN_STARTED = _event("run.started", "info", "A run exists.", "run_id", "kind", "business_key", "expected")
+RUN_ITEM_FAILED = _event(
+    "run.item_failed", "warning", "An item failed.", "run_id", "stage", "item", "reason", "command_id"
+)
+RUN_COMPLETED = _event(
+    "run.completed", "info", "All items are accounted for.", "run_id", "kind", "state", "done", "failed"
+)
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_WAITS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600)
+
+COMMANDS = _counter("onceward_commands_total", "Executions by outcome.", "lane", "type", "outcome")
+HANDLER_SECONDS = _histogram("onceward_handler_seconds", "How long handlers ran.", "lane", "type", buckets=_FAST)
+START_SECONDS = _histogram(
+    "onceward_start_seconds", "From publishing a command to its first start.", "lane", "type", buckets=_WAITS
+)
+DONE_SECONDS = _histogram(
+    "onceward_done_seconds", "From publishing a command to its effect.", "lane", "type", buckets=_WAITS
+)
+RETRIES = _counter("onceward_retries_total", "Failures that will be tried again.", "lane", "type", "reason")
+DUPLICATES = _counter("onceward_duplicates_total", "Records not run, since the ledger knew them.", "lane", "reason")
+DEAD_LETTERS = _counter("onceward_dead_letters_total", "Commands given up on.", "lane", "type", "reason")
+DEAD_LETTERS_OPEN = _gauge("onceward_dead_letters_open", "Dead letters that wait for a decision.", "group", "lane")
+PARKED = _gauge("onceward_parked", "Commands that wait in PostgreSQL.", "group", "lane", "reason")
+HELD_KEYS = _gauge("onceward_held_keys", "Keys whose head command is not resolved.", "group", "lane", "state")
+IN_FLIGHT = _gauge("onceward_in_flight", "Commands that run now.", "lane")
+BUFFERED = _gauge("onceward_buffered", "Commands in memory that have not started.", "lane")
+HEAD_AGE_SECONDS = _gauge("onceward_head_age_seconds", "Age of the oldest command in memory.", "lane")
+ASSIGNED_PARTITIONS = _gauge("onceward_assigned_partitions", "Partitions that this worker has.", "group")
+REBALANCES = _counter("onceward_rebalances_total", "Changes: assigned, revoked or lost.", "group", "kind")
+OFFSET_COMMITS = _counter("onceward_offset_commits_total", "Commits: ok or failed.", "group", "outcome")
+
+RELAY_ROWS = _counter("onceward_relay_rows_total", "Outbox rows: relayed or parked.", "slot", "outcome")
+RELAY_TRANSACTIONS = _counter("onceward_relay_transactions_total", "Transactions wholly acknowledged.", "slot")
+RELAY_BYTES = _counter("onceward_relay_bytes_total", "Bytes of keys and values relayed.", "slot")
+RELAY_LAG_SECONDS = _gauge("onceward_relay_lag_seconds", "Age of the oldest row not acknowledged yet.", "slot")
+RELAY_ACTIVE_SLOT = _gauge("onceward_relay_active", "1 while this relay holds the slot.", "slot")
+RELAY_RETAINED_WAL_BYTES = _gauge("onceward_relay_retained_wal_bytes", "Log that the slot keeps on the server.", "slot")
+RELAY_PENDING_ROWS = _gauge("onceward_relay_pending_rows", "Rows read and not acknowledged yet.", "slot")
+RELAY_RECONNECTS = _counter("onceward_relay_reconnects_total", "Streams that broke off.", "slot")
+OUTBOX_PARKED = _gauge("onceward_outbox_parked", "Rows that Kafka will never accept and nobody has decided on.", "slot")
+
+TICKS = _counter("onceward_scheduler_ticks_total", "Ticks: emitted, skipped or failed.", "app", "outcome")
+LATENESS_SECONDS = _histogram(
+    "onceward_scheduler_lateness_seconds", "From a tick's instant to its emission.", "app", buckets=_WAITS
+)
+LEADING = _gauge("onceward_scheduler_partitions", "Partitions of schedules that this process leads.", "app")
+RUNS = _gauge("onceward_runs", "Runs by state.", "kind", "state")
+
+
+def page() -> str:
+    """Return docs/events.md."""
+    lines = [
+        "# Events and metrics",
+        "",
+        "Generated by `python -m onceward_runtime.events > docs/events.md`; edit runtime/onceward_runtime/events.py.",
+        "",
+        "Every log line is one event. `key` is a short hash of the key; payloads are never logged. A line carries",
+        "`trace_id` where a trace is known.",
+        "",
+        "| Event | Level | Meaning | Fields |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{e.name}` | {e.level} | {e.help} | {_list(e.fields)} |" for e in EVENTS]
+    lines += [
+        "",
+        "Processes serve these metrics under `/metrics` (Prometheus) when ONCEWARD_HTTP_PORT is set.",
+        "",
+        "| Metric | Kind | Meaning | Labels |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{m.name}` | {m.kind} | {m.help} | {_list(m.labels)} |" for m in METRICS]
+    return "\n".join(lines) + "\n"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
