@@ -21,7 +21,9 @@ _TOOLING = ("ONCEWARD_TEST_", "ONCEWARD_DEV_", "ONCEWARD_DEMO_", "ONCEWARD_BENCH
 class Settings(BaseSettings):
     """Where the services are and how long to wait for them. Built by `load`, or in code with keywords."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, use_attribute_docstrings=True
+    )
 
     database_url: SecretStr = SecretStr("postgresql://postgres@127.0.0.1:5432/postgres")
     """PostgreSQL, as a libpq URL or keyword string. Defaults to the local server."""
@@ -122,8 +124,10 @@ def load(**overrides: Any) -> Settings:
     known = {_PREFIX + name.upper() for name in Settings.model_fields}
     for name in sorted(os.environ):
         if name.startswith(_PREFIX) and name not in known and not name.startswith(_TOOLING):
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {nearest[0]}?" if nearest else "Unset it; docs/settings.md lists the names."
+            nearest = difflib.get_close_matches(
+                name.removeprefix(_PREFIX), [k.removeprefix(_PREFIX) for k in known], n=1
+            )
+            hint = f"Did you mean {_PREFIX}{nearest[0]}?" if nearest else "Unset it; docs/settings.md lists the names."
             raise SettingsError(f"{name} is not a setting.", remedy=hint)
     try:
         return Settings(**overrides)
