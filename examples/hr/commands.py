@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import ClassVar
-from uuid import UUID
 
 from onceward_schemas.avsc import command_schema
 from onceward_schemas.command import Command, CommandSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What one employee's record becomes."""
-
-    employee_id: int
-    position: str
-    department: str
-    manager_id: int | None = None
-    """None for the head of the house."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyPackage(Command):
-    """Apply one package of a run's changes: position, department and manager of a few hundred employees."""
+    """Apply the requested changes of some employees. The changes themselves are read when it runs."""
 
-    run_id: UUID
-    package: int
-    """The package's number within the run, from 1."""
-    changes: tuple[Change, ...]
+    package: str
+    """Names the package within its run."""
+    employees: tuple[int, ...]
+    """Whose changes to apply."""
 
     SCHEMA: ClassVar[CommandSchema] = command_schema(r"""
 {
   "type": "record",
   "name": "ApplyPackage",
   "namespace": "hr",
-  "doc": "Apply one package of a run's changes: position, department and manager of a few hundred employees.",
-  "onceward": {"version": 1, "lane": "hr.bulk", "key": "package", "aggregate": "package", "owner": "hr-platform"},
+  "doc": "Apply the requested changes of some employees. The changes themselves are read when it runs.",
+  "onceward": {"version": 1, "lane": "hr.bulk", "key": "package", "aggregate": "package", "owner": "people-team"},
   "fields": [
-    {"name": "run_id", "type": {"type": "string", "logicalType": "uuid"}},
-    {"name": "package", "type": "int", "doc": "The package's number within the run, from 1."},
-    {"name": "changes", "type": {"type": "array", "items": {"type": "record", "name": "Change", "doc": "What one employee's record becomes.", "fields": [{"name": "employee_id", "type": "long"}, {"name": "position", "type": "string"}, {"name": "department", "type": "string"}, {"name": "manager_id", "type": ["null", "long"], "default": null, "doc": "None for the head of the house."}]}}}
+    {"name": "package", "type": "string", "doc": "Names the package within its run."},
+    {"name": "employees", "type": {"type": "array", "items": "long"}, "doc": "Whose changes to apply."}
   ]
 }
 """)
@@ -49,22 +36,22 @@ class ApplyPackage(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyEmployee(Command):
-    """Tell one employee of one change. The text is written from the employee's present record when it is sent."""
+    """Tell one employee of the change, once."""
 
-    employee_id: int
-    event_version: str
-    """The change it tells of; with the employee it names the notification."""
+    employee: int
+    event: str
+    """What happened; with the employee it names the notification."""
 
     SCHEMA: ClassVar[CommandSchema] = command_schema(r"""
 {
   "type": "record",
   "name": "NotifyEmployee",
   "namespace": "hr",
-  "doc": "Tell one employee of one change. The text is written from the employee's present record when it is sent.",
-  "onceward": {"version": 1, "lane": "hr.notify", "key": "employee_id", "aggregate": "employee", "owner": "hr-platform"},
+  "doc": "Tell one employee of the change, once.",
+  "onceward": {"version": 1, "lane": "hr.notify", "key": "employee", "aggregate": "employee", "owner": "people-team"},
   "fields": [
-    {"name": "employee_id", "type": "long"},
-    {"name": "event_version", "type": "string", "doc": "The change it tells of; with the employee it names the notification."}
+    {"name": "employee", "type": "long"},
+    {"name": "event", "type": "string", "doc": "What happened; with the employee it names the notification."}
   ]
 }
 """)
@@ -72,7 +59,7 @@ class NotifyEmployee(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeReport(Command):
-    """Compute a report again for one business date."""
+    """Compute a report of a business date afresh."""
 
     report: str
     business_date: date
@@ -82,8 +69,8 @@ class RecomputeReport(Command):
   "type": "record",
   "name": "RecomputeReport",
   "namespace": "hr",
-  "doc": "Compute a report again for one business date.",
-  "onceward": {"version": 1, "lane": "hr.reports", "key": "report", "aggregate": "report", "owner": "hr-platform"},
+  "doc": "Compute a report of a business date afresh.",
+  "onceward": {"version": 1, "lane": "hr.reports", "key": "report", "aggregate": "report", "owner": "people-team"},
   "fields": [
     {"name": "report", "type": "string"},
     {"name": "business_date", "type": {"type": "int", "logicalType": "date"}}
@@ -93,22 +80,42 @@ class RecomputeReport(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendDigest(Command):
-    """Send the morning digest of one business date; published by a schedule."""
+class RecordHeartbeat(Command):
+    """Note that the schedule fired."""
 
+    tick: datetime
+
+    SCHEMA: ClassVar[CommandSchema] = command_schema(r"""
+{
+  "type": "record",
+  "name": "RecordHeartbeat",
+  "namespace": "hr",
+  "doc": "Note that the schedule fired.",
+  "onceward": {"version": 1, "lane": "hr.reports", "key": null, "aggregate": "heartbeat", "owner": "people-team"},
+  "fields": [
+    {"name": "tick", "type": {"type": "long", "logicalType": "timestamp-micros"}}
+  ]
+}
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendDigest(Command):
+    """Send the morning digest of one business date; a schedule publishes it."""
+
+    digest: str
     business_date: date
-    digest: str = "morning"
 
     SCHEMA: ClassVar[CommandSchema] = command_schema(r"""
 {
   "type": "record",
   "name": "SendDigest",
   "namespace": "hr",
-  "doc": "Send the morning digest of one business date; published by a schedule.",
-  "onceward": {"version": 1, "lane": "hr.notify", "key": "digest", "aggregate": "digest", "owner": "hr-platform"},
+  "doc": "Send the morning digest of one business date; a schedule publishes it.",
+  "onceward": {"version": 1, "lane": "hr.notify", "key": "digest", "aggregate": "digest", "owner": "people-team"},
   "fields": [
-    {"name": "business_date", "type": {"type": "int", "logicalType": "date"}},
-    {"name": "digest", "type": "string", "default": "morning"}
+    {"name": "digest", "type": "string"},
+    {"name": "business_date", "type": {"type": "int", "logicalType": "date"}}
   ]
 }
 """)
