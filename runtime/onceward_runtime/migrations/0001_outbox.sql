@@ -50,10 +50,14 @@ create table onceward.delayed (
 );
 create index delayed_by_time on onceward.delayed (not_before, seq);
 
--- Rows that Kafka will never accept as they are (design D8), kept with the reason until somebody decides.
+-- Rows that Kafka will never accept as they are (design D8), and the later rows of their topic and key, which follow.
+--   parked      it waits; the reason `follows` means: for an earlier row of its key
+--   replaying   an operator asked the relay to try again
+--   replayed    Kafka has it now
+--   discarded   an operator gave it up
 create table onceward.outbox_parked (
     seq bigint primary key,
-    id uuid,
+    id text,
     reason text not null,
     error text not null,
     record_topic text,
@@ -61,14 +65,20 @@ create table onceward.outbox_parked (
     record_value bytea,
     record_headers json not null,
     parked_at timestamptz not null default now(),
-    state text not null default 'parked' check (state in ('parked', 'replayed', 'discarded'))
+    state text not null default 'parked' check (state in ('parked', 'replaying', 'replayed', 'discarded')),
+    decided_by text,
+    decided_because text,
+    updated_at timestamptz not null default now()
 );
-create index outbox_parked_by_key on onceward.outbox_parked (record_topic, record_key) where state = 'parked';
+create index outbox_parked_by_key on onceward.outbox_parked (record_topic, record_key, seq)
+    where state in ('parked', 'replaying');
 
--- What a relay must remember of its slot: which incarnation it has swept the table for.
+-- What a relay must remember of its slot. The relay writes a position here before it confirms it to the server, so a slot
+-- that is ahead of `acknowledged` was made or moved by somebody else, and the table must be swept.
 create table onceward.relay_slots (
     slot text primary key,
-    incarnation text not null,
-    swept_at timestamptz,
+    system text not null,
+    acknowledged pg_lsn not null,
+    swept_at timestamptz not null,
     updated_at timestamptz not null default now()
 );
