@@ -88,8 +88,14 @@ class Downloads:
     """Files of one lock, under `cache`/<digest of the lock>: kafka/*.jar and registry/."""
 
     def __init__(
-        self, cache: Path | None = None, lock: str | None = None, repositories: Mapping[str, str] | None = None
+        self,
+        cache: Path | None = None,
+        lock: str | None = None,
+        repositories: Mapping[str, str] | None = None,
+        pause_seconds: float = 1.0,
     ) -> None:
+        """`repositories` are Maven repositories by name; Maven Central when none is given."""
+        self._pause_seconds = pause_seconds
         self._cache = cache or cache_folder()
         self._lock = lock if lock is not None else pinned_files()
         self._repositories = dict(repositories) if repositories else None
@@ -127,7 +133,7 @@ class Downloads:
         (staging / "kafka").mkdir(parents=True)
         context = self._maven(staging / "maven", progress)
         for pin in read_lock(self._lock):
-            path = _checked(context, pin)
+            path = _checked(context, pin, self._pause_seconds)
             if pin.is_registry:
                 with tarfile.open(path) as archive:
                     archive.extractall(staging / "registry", filter="data")
@@ -181,13 +187,12 @@ def _split(line: str) -> tuple[str, str]:
     return size, path
 
 
-def _checked(context: MavenContext, pin: Pinned) -> Path:
+def _checked(context: MavenContext, pin: Pinned, pause_seconds: float) -> Path:
     """Download one file. The client writes in place and only warns of a wrong checksum, so ours is compared here."""
     wanted = artifact(context, pin.coordinate)
     problem = ""
     for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(attempt)
+        time.sleep(attempt * pause_seconds)
         try:
             path = wanted.resolve()
             if sha256(path) == pin.sha256:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 _OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -16,8 +14,6 @@ _OPTIONS = (
 )
 
 
-def jvm_options(files: Path, name: str, heap_mib: int) -> list[str]:
-    """Options for one server; with a start-up cache recorded by aot.py (ignored by Java when it does not fit)."""
-    cache = files / f"{name}.aot"
-    recorded = [f"-XX:AOTCache={cache}"] if cache.exists() else []
-    return [*_OPTIONS, f"-Xmx{heap_mib}m", *recorded]
+def jvm_options(heap_mib: int) -> list[str]:
+    """Options for one server."""
+    return [*_OPTIONS, f"-Xmx{heap_mib}m"]

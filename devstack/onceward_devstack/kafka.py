@@ -46,7 +46,7 @@ class Kafka(Server):
         self._settings.write_text(_properties(self._data, self.port, self.controller_port))
         if not self._data.exists():
             self._format()
-        options = jvm_options(self._program, self.name, self.heap_mib)
+        options = jvm_options(self.heap_mib)
         self._process = launch(
             [java_program(), *options, "-cp", f"{self._program}/kafka/*", "kafka.Kafka", self._settings],
             log=self.log,
@@ -105,7 +105,7 @@ def _formatted(program: Path) -> Path:
         settings.write_text(_properties(work / "data", 2, 1))
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings)]
         result = subprocess.run(
-            [java_program(), *jvm_options(program, "kafka", 256), "-cp", f"{program}/kafka/*", *tool],
+            [java_program(), *jvm_options(256), "-cp", f"{program}/kafka/*", *tool],
             check=False,
             capture_output=True,
             text=True,

@@ -47,7 +47,7 @@ class _Launcher:
             job, future = self._jobs.get()
             try:
                 future.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
+            except BaseException as error:
                 future.set_exception(error)
 
     def launch(self, job: Callable[[], Process]) -> Process:

@@ -43,7 +43,7 @@ class Postgres(Server):
 
     def __init__(self, home: Path, *, port: int, settings: Mapping[str, str] | None = None) -> None:
         super().__init__("postgres", home, version=postgres_version(), port=port)
-        self.user = _UNPRIVILEGED if os.geteuid() == 0 else None
+        self.user = _server_user()
         self.data = data_folder(home, self.user)
         self._settings = _SETTINGS | dict(settings or {})
 
@@ -92,11 +92,6 @@ class Postgres(Server):
                 if name not in existing:
                     connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
-    def remove_data(self) -> None:
-        """Delete what is kept outside the stack's folder; see data_folder."""
-        if not self.data.is_relative_to(self.home):
-            shutil.rmtree(self.data.parent, ignore_errors=True)
-
     def _initialise(self) -> None:
         parent = self.data.parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -120,6 +115,17 @@ class Postgres(Server):
                 f"PostgreSQL could not create its data folder {self.data}:\n{result.stderr[-1000:]}",
                 remedy="Choose a folder that can be written (--home), with enough free space.",
             )
+
+
+def _server_user() -> int | None:
+    return _UNPRIVILEGED if os.geteuid() == 0 else None
+
+
+def remove_outside_data(home: Path) -> None:
+    """Delete what is kept outside the server's folder; see data_folder."""
+    data = data_folder(home, _server_user())
+    if not data.is_relative_to(home):
+        shutil.rmtree(data.parent, ignore_errors=True)
 
 
 def data_folder(home: Path, user: int | None) -> Path:

@@ -35,7 +35,7 @@ class Registry(Server):
 
     def launch(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        options = jvm_options(self._program, self.name, self.heap_mib)
+        options = jvm_options(self.heap_mib)
         self._process = launch(
             [java_program(), *options, "-jar", self._program / "registry" / "quarkus-run.jar"],
             log=self.log,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,16 @@ from typing import IO, Self
 from onceward_devstack.downloads import Downloads, Progress
 from onceward_devstack.kafka import Kafka, warm_groups
 from onceward_devstack.ports import choose_ports
-from onceward_devstack.postgres import Postgres
+from onceward_devstack.postgres import Postgres, remove_outside_data
 from onceward_devstack.registry import Registry
 from onceward_devstack.requirements import DATA_MIB, check_disk, check_packages, check_platform, writing
 from onceward_devstack.server import Server
+from onceward_devstack.state import is_held, is_stack, lock_folder
 from onceward_schemas.errors import DevstackError
 
+_SHARED = Path("/var/tmp")
+_TEMPORARY = "onceward-stack-"
+_ABANDONED_SECONDS = 600
 SERVICES = ("kafka", "postgres", "registry")
 _PORTS = ("kafka", "kafka_controller", "postgres", "registry", "registry_management")
 
@@ -54,7 +59,12 @@ class Stack:
         with writing(self.home):
             self.home.mkdir(parents=True, exist_ok=True)
             self._lock: IO[str] | None = lock_folder(self.home)
-            chosen = choose_ports(self.home, _PORTS, dict(ports or {}))
+        try:
+            with writing(self.home):
+                chosen = choose_ports(self.home, _PORTS, dict(ports or {}))
+        except BaseException:
+            self._lock.close()
+            raise
         self.kafka = Kafka(
             self.home / "kafka", program, port=chosen["kafka"], controller_port=chosen["kafka_controller"]
         )
@@ -107,12 +117,6 @@ class Stack:
             self._lock.close()
             self._lock = None
 
-    def remove(self) -> None:
-        """Stop all and delete the data."""
-        self.close()
-        self.postgres.remove_data()
-        shutil.rmtree(self.home, ignore_errors=True)
-
     def environment(self) -> dict[str, str]:
         """The settings with which Onceward uses this stack."""
         return environment(self.kafka.address, self.postgres.address, self.registry.address)
@@ -135,32 +139,44 @@ def environment(kafka: str, postgres: str, registry: str) -> dict[str, str]:
     }
 
 
+def remove_data(home: Path) -> None:
+    """Delete the folder of a stack that does not run, and what lies elsewhere for it.
+
+    Raises: DevstackError when it runs, or when the folder is not a stack's.
+    """
+    if not home.exists():
+        return
+    if is_held(home):
+        raise DevstackError(f"The stack in {home} runs.", remedy="End it first: onceward dev down")
+    if not is_stack(home):
+        raise DevstackError(f"{home} is not the folder of a stack; nothing was deleted.", remedy="Check --home.")
+    remove_outside_data(home / "postgres")
+    shutil.rmtree(home)
+
+
 @contextmanager
 def temporary_stack(
     postgres_settings: Mapping[str, str] | None = None, progress: Progress | None = None
 ) -> Iterator[Stack]:
     """A started stack whose data are deleted at the end. It lies in /var/tmp, where every user may reach it."""
-    home = Path(tempfile.mkdtemp(prefix="onceward-stack-", dir="/var/tmp"))
+    _remove_abandoned()
+    home = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=_SHARED))
     home.chmod(0o755)
-    stack = Stack(home, postgres_settings=postgres_settings, progress=progress)
     try:
-        yield stack.start()
+        with Stack(home, postgres_settings=postgres_settings, progress=progress) as stack:
+            yield stack
     finally:
-        stack.remove()
+        remove_outside_data(home / "postgres")
+        shutil.rmtree(home)
 
 
-def lock_folder(home: Path) -> IO[str]:
-    """Hold the folder until the file is closed or the process ends.
-
-    Raises: DevstackError when another process holds it.
-    """
-    file = (home / "lock").open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise DevstackError(
-            f"Another process runs a stack in {home}.",
-            remedy="Use that one (onceward dev status), end it (onceward dev down), or take another --name.",
-        ) from None
-    return file
+def _remove_abandoned() -> None:
+    """Delete temporary stacks whose process was killed; young ones may be about to start."""
+    for home in _SHARED.glob(f"{_TEMPORARY}*"):
+        try:
+            status = home.stat()
+        except FileNotFoundError:
+            continue
+        old = time.time() - status.st_mtime > _ABANDONED_SECONDS
+        if old and status.st_uid == os.geteuid() and is_stack(home) and not is_held(home):
+            shutil.rmtree(home, ignore_errors=True)
