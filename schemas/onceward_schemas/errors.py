@@ -15,6 +15,7 @@ OncewardError
 ├── BrokerError                 Kafka cannot be used as it is (unreachable, rights, topics)
 │   └── BrokerUnavailableError  no broker answered in time
 ├── RunError                    a run cannot be started, found or retried as asked
+├── DeadLetterError             no such dead letter, or the decision about it lacks something
 ├── AppError                    the application object contradicts itself (two handlers of one type, a bad rule)
 └── DevstackError               a local service could not be installed or started
 """
@@ -92,6 +93,10 @@ class BrokerError(OncewardError):
 
 class RunError(OncewardError):
     """A run cannot be started, found or retried as asked."""
+
+
+class DeadLetterError(OncewardError):
+    """A dead letter cannot be decided as asked."""
 
 
 class BrokerUnavailableError(BrokerError):
