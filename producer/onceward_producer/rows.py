@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol, Unpack
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from opentelemetry import trace
-
 from onceward_producer.options import DEFAULT_WINDOW, PublishOptions, RowOptions, check_text, checked
 from onceward_runtime.sql import query
+from onceward_runtime.tracing import inject
 from onceward_schemas.command import Command
 from onceward_schemas.envelope import Context
 from onceward_schemas.errors import InvalidCommandError
@@ -84,7 +83,7 @@ def draft(command: Command, codec: Encoder, **options: Unpack[PublishOptions]) -
     """Return the command's row and how it is to be put in; see `row`."""
     plan = _plan(command)
     given: Mapping[str, Any] = checked(options) if options else {}
-    traceparent, tracestate = _ambient_trace()
+    traceparent, tracestate = inject()
     key = plan.key_text(command) if plan.key_text else None
     window = given.get("dedupe_window", DEFAULT_WINDOW)
     return Draft(
@@ -184,11 +183,3 @@ def _key_text(field: str) -> Callable[[Command], str | None]:
 def _context(given: Mapping[str, Any], tracestate: str | None) -> str | None:
     values = {_RENAMED.get(name, name): value for name, value in given.items() if name in _IN_CONTEXT}
     return Context(tracestate=tracestate, **values).to_json()
-
-
-def _ambient_trace() -> tuple[str | None, str | None]:
-    """The W3C traceparent and tracestate of the span that is current, if one is."""
-    span = trace.get_current_span().get_span_context()
-    if not span.is_valid:
-        return None, None
-    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}", span.trace_state.to_header() or None
