@@ -6,9 +6,9 @@ import difflib
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from onceward_schemas.errors import SettingsError
@@ -16,6 +16,17 @@ from onceward_schemas.errors import SettingsError
 _PREFIX = "ONCEWARD_"
 _TOOLING = ("ONCEWARD_TEST_", "ONCEWARD_DEV_", "ONCEWARD_DEMO_", "ONCEWARD_BENCH_")
 """Prefixes that belong to the project's own tools, which read them themselves."""
+
+
+def _seconds(value: Any) -> Any:
+    """Variables hold a plain number of seconds, or ISO 8601."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds), Field(ge=timedelta(0))]
 
 
 class Settings(BaseSettings):
@@ -67,7 +78,7 @@ class Settings(BaseSettings):
     registry_ssl_ca: Path | None = None
     """PEM file of the certificate authority. Defaults to the system's."""
 
-    registry_timeout: timedelta = timedelta(seconds=5)
+    registry_timeout: Duration = timedelta(seconds=5)
     """How long one request to the registry may take. Defaults to 5 s."""
 
     slot: str = Field(default="onceward", pattern=r"^[a-z0-9_]{1,63}$")
@@ -82,7 +93,7 @@ class Settings(BaseSettings):
     http_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of metrics and health; 0 takes a free one. Defaults to none: not served."""
 
-    drain_timeout: timedelta = timedelta(seconds=25)
+    drain_timeout: Duration = timedelta(seconds=25)
     """How long a process may take to finish its work after SIGTERM. Defaults to 25 s."""
 
     log_format: Literal["console", "json"] = "console"
@@ -90,6 +101,20 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Defaults to info."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.kafka_security_protocol.startswith("SASL_") and self.kafka_sasl_mechanism is None:
+            raise SettingsError(
+                f"ONCEWARD_KAFKA_SECURITY_PROTOCOL is {self.kafka_security_protocol}, but no mechanism is given.",
+                remedy="Set ONCEWARD_KAFKA_SASL_MECHANISM, for instance to SCRAM-SHA-512.",
+            )
+        if (self.kafka_ssl_certificate is None) != (self.kafka_ssl_key is None):
+            raise SettingsError(
+                "A client's certificate and its key go together; one of them is not given.",
+                remedy="Set both ONCEWARD_KAFKA_SSL_CERTIFICATE and ONCEWARD_KAFKA_SSL_KEY, or neither.",
+            )
+        return self
 
     def kafka(self, **more: Any) -> dict[str, Any]:
         """The librdkafka configuration that reaches the cluster, with `more` on top."""
