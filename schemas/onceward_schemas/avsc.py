@@ -59,12 +59,25 @@ class CommandFile:
 def load_folder(folder: Path) -> tuple[CommandFile, ...]:
     """Every .avsc file in the folder and below, ordered by the name of the command.
 
-    Raises: SchemaError for the first file that cannot be used, and where two files define one name differently.
+    Raises: SchemaError that names every file and field that cannot be used.
     """
     paths = sorted(folder.rglob("*.avsc")) if folder.is_dir() else []
     if not paths:
         raise SchemaError(f"{folder} holds no .avsc files.", remedy="Name the folder with the command schemas.")
-    files = tuple(sorted((load_file(path) for path in paths), key=lambda file: file.schema.name))
+    files, errors = [], []
+    for path in paths:
+        try:
+            files.append(load_file(path))
+        except SchemaError as error:
+            errors.append(error)
+    _raise_all(errors)
+    files.sort(key=lambda file: file.schema.name)
+    _check_names(files)
+    return tuple(files)
+
+
+def _check_names(files: list[CommandFile]) -> None:
+    """Refuse two files that would give two classes of one name."""
     seen: dict[str, tuple[str, AvroType, Path]] = {}
     for file in files:
         for name, node in named_types(file.record).items():
@@ -74,7 +87,6 @@ def load_folder(folder: Path) -> tuple[CommandFile, ...]:
                     f"{file.path}: {name} is also defined in {where}, and not in the same way.",
                     remedy="Rename one of them; a name becomes one class of the generated module.",
                 )
-    return files
 
 
 def load_file(path: Path) -> CommandFile:
@@ -98,9 +110,17 @@ def load_file(path: Path) -> CommandFile:
     except SchemaError as error:
         raise SchemaError(f"{path}: {error.message}", remedy=error.remedy) from None
     assert isinstance(record, Record)
-    for finding in lint(schema, record):
-        raise SchemaError(f"{path}: {finding.path} {finding.problem}.", remedy=finding.remedy)
+    _raise_all(
+        [SchemaError(f"{path}: {found.path} {found.problem}.", remedy=found.remedy) for found in lint(schema, record)]
+    )
     return CommandFile(path=path, schema=schema, record=record)
+
+
+def _raise_all(errors: list[SchemaError]) -> None:
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise SchemaError("\n".join(map(str, errors)))
 
 
 def command_schema(text: str) -> CommandSchema:
