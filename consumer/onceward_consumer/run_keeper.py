@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from onceward_consumer.run_progress import RunState
 from onceward_consumer.runs import stored_follow_up
 from onceward_producer.rows import INSERT_MANY, OutboxRow, arrays
+from onceward_runtime import events, log
 from onceward_runtime.database_loop import DatabaseLoop
 from onceward_runtime.postgres import SessionLimits
 from onceward_runtime.settings import Settings
@@ -67,12 +68,21 @@ def wait_seconds(count_seconds: float, idle_seconds: float) -> float:
     return max(CHECK_SECONDS, min(idle_seconds / 20, _IDLE_CHECK_SECONDS), 10 * count_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Completed(NamedTuple):
+    """A run that has just been completed, for the log."""
+
+    run_id: UUID
+    kind: str
+    state: RunState
+    done: int
+    failed: int
+
+
+class Checked(NamedTuple):
     """What one look found."""
 
     looked_at: int
-    completed: int
+    completed: list[Completed]
 
 
 def check_runs(connection: psycopg.Connection[Any]) -> Checked:
@@ -80,7 +90,7 @@ def check_runs(connection: psycopg.Connection[Any]) -> Checked:
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
         runs = cursor.execute(query(_PACKAGE, "runs_to_check"), {"limit": _BATCH}).fetchall()
         if not runs:
-            return Checked(0, 0)
+            return Checked(0, [])
         begun = time.monotonic()
         stages = _count(cursor, [run["id"] for run in runs])
         count_seconds = (time.monotonic() - begun) / len(runs)
@@ -101,7 +111,7 @@ def check_runs(connection: psycopg.Connection[Any]) -> Checked:
                 ],
             },
         )
-        return Checked(len(runs), sum(state.startswith("completed") for state in states.values()))
+        return Checked(len(runs), _completed(runs, states, stages))
 
 
 def _count(cursor: psycopg.Cursor[dict[str, Any]], run_ids: list[UUID]) -> dict[UUID, list[Counts]]:
@@ -129,6 +139,22 @@ def _follow_ups(runs: list[dict[str, Any]], stages: dict[UUID, list[Counts]]) ->
         (run["id"], stored_follow_up(run["follow_up"]))
         for run in runs
         if run["follow_up"] and not run["followed_up"] and next_state(stages[run["id"]]).startswith("completed")
+    ]
+
+
+def _completed(
+    runs: list[dict[str, Any]], states: dict[UUID, RunState], stages: dict[UUID, list[Counts]]
+) -> list[Completed]:
+    return [
+        Completed(
+            run["id"],
+            run["kind"],
+            states[run["id"]],
+            sum(stage.done for stage in stages[run["id"]]),
+            sum(stage.failed for stage in stages[run["id"]]),
+        )
+        for run in runs
+        if states[run["id"]].startswith("completed")
     ]
 
 
@@ -162,4 +188,7 @@ class RunKeeper:
         return self._loop.ended
 
     def _step(self, connection: psycopg.Connection[Any]) -> float:
-        return 0.0 if check_runs(connection).looked_at == _BATCH else CHECK_SECONDS
+        checked = check_runs(connection)
+        for run in checked.completed:
+            log.emit(events.RUN_COMPLETED, **run._asdict())
+        return 0.0 if checked.looked_at == _BATCH else CHECK_SECONDS

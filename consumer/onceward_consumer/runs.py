@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, overload
 from uuid import UUID
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
+from onceward_producer.doors import run, run_async
+from onceward_producer.outbox import AsyncTransaction, SyncTransaction
+from onceward_producer.psycopg_door import AsyncPsycopgDoor, PsycopgDoor
 from onceward_producer.rows import Encoder, OutboxRow, row
+from onceward_producer.work import Execute, Warm, Work
 from onceward_runtime.sql import query
 from onceward_schemas.command import Command
-from onceward_schemas.errors import RunError, TransactionError
+from onceward_schemas.errors import RunError
 from onceward_schemas.ids import new_id
+
+Expected: TypeAlias = int | Mapping[str, int]
+"""Items of the only stage, or of each stage in order."""
 
 _MAX_PARAMS_BYTES = 64 * 1024
 _PACKAGE = "onceward_consumer"
@@ -40,49 +46,106 @@ class Runs:
     def __init__(self, codec: Encoder) -> None:
         self._codec = codec
 
+    @overload
     def start(
         self,
-        transaction: Any,
+        transaction: SyncTransaction,
         kind: str,
         params: Mapping[str, Any] | None = None,
         *,
-        expected: int | Mapping[str, int],
+        expected: Expected,
         business_key: str | None = None,
         follow_up: Command | None = None,
         created_by: str | None = None,
-    ) -> StartedRun:
-        """Insert a run in the caller's open transaction: a psycopg connection, or SQLAlchemy's Session or Connection.
+    ) -> StartedRun: ...
+    @overload
+    def start(
+        self,
+        transaction: AsyncTransaction,
+        kind: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        expected: Expected,
+        business_key: str | None = None,
+        follow_up: Command | None = None,
+        created_by: str | None = None,
+    ) -> Awaitable[StartedRun]: ...
+    def start(
+        self,
+        transaction: SyncTransaction | AsyncTransaction,
+        kind: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        expected: Expected,
+        business_key: str | None = None,
+        follow_up: Command | None = None,
+        created_by: str | None = None,
+    ) -> StartedRun | Awaitable[StartedRun]:
+        """Insert a run in the caller's open transaction, any that `outbox.publish` takes.
 
         `expected` counts the items of each stage; a number alone means one stage, `items`. A second start with the same
         kind and business key returns the first run and changes nothing. The follow-up is encoded now and published when
-        every stage has its items, whether done or failed.
+        every stage has its items, whether done or failed; once, also where failed items are retried after that.
 
-        Raises: RunError for a wrong argument, InvalidCommandError for a wrong follow-up.
+        Raises: RunError for a wrong argument, and what `outbox.publish` raises.
         """
-        connection = _driver_connection(transaction)
-        run_id = new_id()
         stages = _stages(expected)
-        arguments = {
-            "id": run_id,
-            "kind": _named("kind", kind),
-            "business_key": None if business_key is None else _named("business_key", business_key),
-            "params": _params(params or {}),
-            "follow_up": None if follow_up is None else _stored(self._follow_up(run_id, follow_up)),
-            "created_by": created_by,
-            "stages": list(stages),
-            "expected": list(stages.values()),
-        }
-        if connection.execute(query(_PACKAGE, "run_start"), arguments).fetchone():
-            return StartedRun(run_id, duplicate=False)
-        found = connection.execute(query(_PACKAGE, "run_of_business_key"), arguments).fetchone()
-        if found is None:
-            raise RunError(
-                f"The run {kind!r} with business key {business_key!r} was removed meanwhile.", remedy="Start it again."
-            )
-        return StartedRun(found[0], duplicate=True)
+        wanted = _Wanted(
+            id=new_id(),
+            kind=_named("kind", kind),
+            business_key=None if business_key is None else _named("business_key", business_key),
+            params=_params(params or {}),
+            follow_up=follow_up,
+            created_by=created_by,
+            stages=list(stages),
+            expected=list(stages.values()),
+        )
+        return _carried_out(transaction, self._start(wanted))
 
-    def _follow_up(self, run_id: UUID, command: Command) -> OutboxRow:
-        return row(command, self._codec, run_id=run_id, idempotency_key=f"run:{run_id}:completed")
+    def _start(self, wanted: _Wanted) -> Work[StartedRun]:
+        stored: list[str] = []
+
+        def encode() -> None:
+            if wanted.follow_up is not None:
+                key = f"run:{wanted.id}:completed"
+                stored.append(_stored(row(wanted.follow_up, self._codec, run_id=wanted.id, idempotency_key=key)))
+
+        yield Warm(encode)
+        inserted = yield Execute(
+            query(_PACKAGE, "run_start"),
+            (
+                wanted.id,
+                wanted.kind,
+                wanted.business_key,
+                wanted.params,
+                stored[0] if stored else None,
+                wanted.created_by,
+                wanted.stages,
+                wanted.expected,
+            ),
+            fetch=True,
+        )
+        if inserted:
+            return StartedRun(wanted.id, duplicate=False)
+        found = yield Execute(query(_PACKAGE, "run_of_business_key"), (wanted.kind, wanted.business_key), fetch=True)
+        if not found:
+            raise RunError(
+                f"The run {wanted.kind!r} with business key {wanted.business_key!r} was removed meanwhile.",
+                remedy="Start it again.",
+            )
+        return StartedRun(UUID(str(found[0][0])), duplicate=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    id: UUID
+    kind: str
+    business_key: str | None
+    params: str
+    follow_up: Command | None
+    created_by: str | None
+    stages: list[str]
+    expected: list[int]
 
 
 def reopen(connection: psycopg.Connection[Any], group: str, command_ids: list[UUID]) -> int:
@@ -109,28 +172,17 @@ def _stored(outbox_row: OutboxRow) -> str:
     return json.dumps(values)
 
 
-def _driver_connection(transaction: Any) -> psycopg.Connection[Any]:
-    """The psycopg connection of an open transaction, SQLAlchemy's Session and Connection unwrapped."""
-    inner = transaction
-    if hasattr(inner, "in_transaction") and not inner.in_transaction():
-        raise TransactionError("No transaction is open.", remedy="Start the run inside `with session.begin():`.")
-    if callable(connection_of := getattr(inner, "connection", None)):  # a Session
-        inner = connection_of()
-    if (pooled := getattr(inner, "connection", None)) is not None:
-        inner = getattr(pooled, "driver_connection", inner)
-    if not isinstance(inner, psycopg.Connection):
-        raise TransactionError(
-            f"A run cannot be started with a {type(transaction).__name__}.",
-            remedy="Pass a psycopg.Connection, or a SQLAlchemy Session or Connection on the psycopg driver.",
-        )
-    if inner.autocommit and inner.info.transaction_status == TransactionStatus.IDLE:
-        raise TransactionError(
-            "No transaction is open.", remedy="Start the run inside `with connection.transaction():`."
-        )
-    return inner
+def _carried_out(transaction: Any, work: Work[StartedRun]) -> StartedRun | Awaitable[StartedRun]:
+    if isinstance(transaction, psycopg.Connection):
+        return run(PsycopgDoor(transaction), work)
+    if isinstance(transaction, psycopg.AsyncConnection):
+        return run_async(AsyncPsycopgDoor(transaction), work)
+    from onceward_producer.sqlalchemy_door import carried_out  # a service on psycopg alone does not load SQLAlchemy
+
+    return carried_out(transaction, work)
 
 
-def _stages(expected: int | Mapping[str, int]) -> dict[str, int]:
+def _stages(expected: Expected) -> dict[str, int]:
     stages = {"items": expected} if isinstance(expected, int) else dict(expected)
     if not stages:
         raise RunError("expected names no stage.", remedy='Pass a number, or for instance {"changed": 8000}.')

@@ -14,17 +14,14 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from onceward_runtime import postgres
+from onceward_runtime import events, log, postgres
 from onceward_runtime.settings import Settings
+from onceward_schemas.errors import DatabaseError
 
 Step: TypeAlias = Callable[[psycopg.Connection[Any]], float]
 """Does what is due and returns the seconds until there may be more; runs on an autocommit connection."""
 
 _BACK_OFF_SECONDS = (0.1, 0.3, 1.0, 2.0, 5.0)
-
-
-def ignore_failure(error: Exception) -> None:
-    """The default for `on_failure`."""
 
 
 class DatabaseLoop:
@@ -42,7 +39,6 @@ class DatabaseLoop:
         channel: str | None = None,
         limits: postgres.SessionLimits | None = None,
         stall: timedelta = timedelta(seconds=60),
-        on_failure: Callable[[Exception], None] = ignore_failure,
     ) -> None:
         self.name = name
         self._database = database
@@ -50,10 +46,10 @@ class DatabaseLoop:
         self._channel = channel
         self._limits = limits or postgres.SessionLimits()
         self._stall_seconds = stall.total_seconds()
-        self._on_failure = on_failure
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._failures = 0
+        self._lost_at: float | None = None
         self._expected_by = 0.0
         self._wake_read, self._wake_write = -1, -1
 
@@ -88,12 +84,14 @@ class DatabaseLoop:
                 os.write(self._wake_write, b"!")
 
     def alive(self) -> bool:
-        """Whether the thread runs and no step takes unreasonably long."""
-        return self._thread is not None and self._thread.is_alive() and time.monotonic() < self._expected_by
+        """Whether the thread runs and no step takes unreasonably long, or was stopped."""
+        if self._thread is None or self._stopping.is_set():
+            return True
+        return self._thread.is_alive() and time.monotonic() < self._expected_by
 
     def ready(self) -> bool:
         """Whether the last step succeeded."""
-        return self.alive() and self._failures == 0
+        return self._thread is not None and not self._stopping.is_set() and self.alive() and self._failures == 0
 
     @property
     def ended(self) -> bool:
@@ -115,18 +113,32 @@ class DatabaseLoop:
                 try:
                     connection = connection or self._connect()
                     pause = self._step(connection)
-                    self._failures = 0
+                    self._recovered()
                     self._sleep(pause, connection)
                 except Exception as error:
-                    self._failures += 1
+                    self._failed(error)
                     if connection is not None:
                         connection.close()
                         connection = None
-                    self._on_failure(error)
                     self._sleep(_BACK_OFF_SECONDS[min(self._failures, len(_BACK_OFF_SECONDS)) - 1], None)
         finally:
             if connection is not None:
                 connection.close()
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        lost = isinstance(error, DatabaseError | psycopg.OperationalError | psycopg.InterfaceError)
+        if not lost:
+            log.emit(events.SERVICE_STEP_FAILED, service=self.name, error=error)
+        elif self._lost_at is None:
+            self._lost_at = time.monotonic()
+            log.emit(events.DATABASE_LOST, service=self.name, error=error)
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        if self._lost_at is not None:
+            log.emit(events.DATABASE_BACK, service=self.name, seconds=round(time.monotonic() - self._lost_at, 3))
+            self._lost_at = None
 
     def _sleep(self, seconds: float, connection: psycopg.Connection[Any] | None) -> None:
         self._expected_by = time.monotonic() + max(seconds, 0.0) + self._stall_seconds

@@ -65,6 +65,9 @@ SERVICE_STOPPING = _event("service.stopping", "info", "The process was asked to 
 SERVICE_STOPPED = _event("service.stopped", "info", "A loop has finished what it had begun.", "service", "seconds")
 SERVICE_DIED = _event("service.died", "error", "A loop ended by itself; the process stops.", "service", "error")
 SERVICE_STOP_FAILED = _event("service.stop_failed", "error", "A loop could not be stopped cleanly.", "service", "error")
+SERVICE_STEP_FAILED = _event(
+    "service.step_failed", "error", "A step of a loop failed and is tried again.", "service", "error"
+)
 HEALTH_LISTENING = _event("health.listening", "info", "Metrics and health are served at this address.", "url")
 DATABASE_LOST = _event("database.lost", "warning", "PostgreSQL does not answer; it is tried again.", "service", "error")
 DATABASE_BACK = _event("database.back", "info", "PostgreSQL answers again.", "service", "seconds")

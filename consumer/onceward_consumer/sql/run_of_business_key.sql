@@ -1,1 +1,1 @@
-select id from onceward.runs where kind = %(kind)s and business_key = %(business_key)s
+select id from onceward.runs where kind = cast(%s as text) and business_key = cast(%s as text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from onceward_consumer.run_progress import get, list_runs
@@ -106,10 +108,13 @@ def test_a_sqlalchemy_session_starts_a_run_with_its_own_changes(database: str, r
 def test_a_run_without_an_open_transaction_is_refused(database: str, runs: Runs) -> None:
     with psycopg.connect(database, autocommit=True) as connection, pytest.raises(TransactionError):
         runs.start(connection, "import", expected=1)
-    with Session(create_engine(database)) as session, pytest.raises(TransactionError):
+    with (
+        Session(create_engine(database.replace("postgresql://", "postgresql+psycopg://"))) as session,
+        pytest.raises(TransactionError),
+    ):
         runs.start(session, "import", expected=1)
-    with pytest.raises(TransactionError, match="a str"):
-        runs.start("postgresql://", "import", expected=1)
+    with pytest.raises(TransactionError, match="A str"):
+        runs.start("postgresql://", "import", expected=1)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +143,22 @@ def test_a_wrong_argument_is_named(
 
 def test_a_follow_up_that_is_no_command_is_refused_at_the_start(connection: psycopg.Connection, runs: Runs) -> None:
     with pytest.raises(InvalidCommandError):
-        runs.start(connection, "import", expected=1, follow_up="report")  # type: ignore[arg-type]
+        runs.start(connection, "import", expected=1, follow_up="report")  # type: ignore[call-overload]
     runs.start(connection, "import", expected=1, follow_up=MakeReport(report="headcount"))
+
+
+def test_a_run_is_started_from_asyncio_too(database: str, runs: Runs) -> None:
+    async def press() -> tuple[StartedRun, StartedRun]:
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            first = await runs.start(connection, "import", expected=1, business_key="k")
+        engine = create_async_engine(database.replace("postgresql://", "postgresql+asyncpg://"))
+        async with AsyncSession(engine) as session, session.begin():
+            second = await runs.start(session, "import", expected=1, business_key="k")
+        await engine.dispose()
+        return first, second
+
+    first, second = asyncio.run(press())
+    assert (first.duplicate, second) == (False, StartedRun(first.id, duplicate=True))
 
 
 def test_an_unknown_run_is_said_to_be_unknown(connection: psycopg.Connection) -> None:
