@@ -97,7 +97,7 @@ def exponential(
         raise AppError(f"factor is {factor!r:.40}.", remedy="Give a number from 1.1 to 100, or use fixed.")
     delays = [start]
     while len(delays) < attempts - 1 and delays[-1] < most:
-        delays.append(min(most, _whole_milliseconds(delays[-1] * factor)))
+        delays.append(min(most, _whole_milliseconds(start * factor ** len(delays))))
     return RetryPolicy(delays=tuple(delays), attempts=attempts, within=_optional(within, "within"), jitter=jitter)
 
 

@@ -1,0 +1,323 @@
+"""`onceward dlq`: judge dead letters, one or many."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from onceward_cli.output import Output, OutputOption, say, show, show_one
+from onceward_consumer import dead_letter_decisions as decisions
+from onceward_consumer import dead_letters
+from onceward_consumer.dead_letters import Connection, DeadLetter, Filter, Identity
+from onceward_consumer.durations import duration
+from onceward_runtime import settings
+from onceward_runtime.postgres import connect
+from onceward_schemas.codec import Codec
+from onceward_schemas.errors import AppError, DeadLetterError, RegistryUnavailableError, UndecodableError
+from onceward_schemas.registry import RegistryClient
+
+app = typer.Typer(help="Judge dead letters: list, show, replay, discard.", no_args_is_help=True)
+
+_ANY = "any"
+_HEX_BYTES = 64
+_REFUSALS_SHOWN = 20
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Command ids.")]
+Group = Annotated[str | None, typer.Option("--app", "--group", help="The app, which is the consumer group.")]
+Lane = Annotated[str | None, typer.Option(help="The lane.")]
+Type = Annotated[str | None, typer.Option("--type", help="The command's full name.")]
+Reason = Annotated[str | None, typer.Option(help="The reason code, as `groups` shows it.")]
+Key = Annotated[str | None, typer.Option(help="The key.")]
+Run = Annotated[str | None, typer.Option("--run", help="The id of the run.")]
+Since = Annotated[str | None, typer.Option(help="Given up on since: an ISO date or time, or for instance 2h or 1d.")]
+State = Annotated[str, typer.Option(help=f"One of {', '.join(dead_letters.STATES)}, or {_ANY}.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
+All = Annotated[bool, typer.Option("--all", help="Every open one that fits the options.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+By = Annotated[str | None, typer.Option(help="Who decides, for the record. Defaults to user@host.")]
+
+
+@app.command()
+def groups(
+    group: Group = None,
+    lane: Lane = None,
+    type_: Type = None,
+    reason: Reason = None,
+    key: Key = None,
+    run: Run = None,
+    since: Since = None,
+    state: State = "open",
+    limit: Limit = 100,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Count dead letters by app, lane, type and reason; the largest heap first."""
+    wanted = _filter(group, lane, type_, reason, key, run, since, state)
+    with _connected() as connection:
+        rows = [asdict(heap) for heap in dead_letters.heaps(connection, wanted, limit)]
+    show([_headed(row) for row in rows], output, empty="No dead letters.")
+
+
+@app.command("list")
+def list_(
+    group: Group = None,
+    lane: Lane = None,
+    type_: Type = None,
+    reason: Reason = None,
+    key: Key = None,
+    run: Run = None,
+    since: Since = None,
+    state: State = "open",
+    limit: Limit = 50,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List dead letters, oldest first."""
+    wanted = _filter(group, lane, type_, reason, key, run, since, state)
+    with _connected() as connection:
+        found = dead_letters.find(connection, wanted, limit + 1)
+    show([_line(letter) for letter in found[:limit]], output, empty="No dead letters.")
+    if len(found) > limit:
+        say(f"There are more than {limit}; see --limit, or `onceward dlq groups`.")
+
+
+@app.command("show")
+def show_(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="A command id.")],
+    group: Group = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Decode and print the payload too.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one in full: error, headers, and every attempt."""
+    with _connected() as connection:
+        letter = dead_letters.one(connection, _id(id_), group)
+        attempts = [asdict(attempt) for attempt in dead_letters.attempts(connection, letter.identity)]
+        fields = _headed(asdict(letter)) | {"waiting_behind_it": dead_letters.waiting(connection, letter.identity)}
+        if payload:
+            fields |= _payload(dead_letters.payload(connection, letter.identity))
+    if output is Output.JSON:
+        show_one(fields | {"attempts_history": attempts}, output)
+        return
+    headers = dict(fields.pop("headers"))
+    show_one(fields, output)
+    print("\nHeaders")
+    show_one(headers, output)
+    print("\nFailed attempts")
+    show(attempts, output, empty="None is on record.")
+
+
+@app.command()
+def replay(
+    ids: Ids = None,
+    all_: All = False,
+    group: Group = None,
+    lane: Lane = None,
+    type_: Type = None,
+    reason: Reason = None,
+    key: Key = None,
+    run: Run = None,
+    since: Since = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="With --all: the oldest so many.")] = None,
+    because: Annotated[str | None, typer.Option(help="Why, for the record.")] = None,
+    by: By = None,
+    yes: Yes = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Send dead letters back to their lanes, with their attempts beginning anew."""
+    wanted = _filter(group, lane, type_, reason, key, run, since, "open")
+    with _connected() as connection:
+        named = _named(connection, ids, all_, wanted, limit)
+        _confirm("Replay", len(named), all_, yes)
+        who = by or _user()
+        _decide(named, lambda batch: decisions.replay(connection, batch, by=who, because=because), "replayed", output)
+
+
+@app.command()
+def discard(
+    because: Annotated[str, typer.Option(help="Why, for the record.")],
+    ids: Ids = None,
+    all_: All = False,
+    group: Group = None,
+    lane: Lane = None,
+    type_: Type = None,
+    reason: Reason = None,
+    key: Key = None,
+    run: Run = None,
+    since: Since = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="With --all: the oldest so many.")] = None,
+    by: By = None,
+    yes: Yes = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give dead letters up for good; commands that waited behind one in strict order go on."""
+    wanted = _filter(group, lane, type_, reason, key, run, since, "open")
+    with _connected() as connection:
+        named = _named(connection, ids, all_, wanted, limit)
+        _confirm("Discard", len(named), all_, yes)
+        who = by or _user()
+        _decide(named, lambda batch: decisions.discard(connection, batch, by=who, because=because), "discarded", output)
+
+
+def _filter(
+    group: str | None,
+    lane: str | None,
+    type_: str | None,
+    reason: str | None,
+    key: str | None,
+    run: str | None,
+    since: str | None,
+    state: str,
+) -> Filter:
+    if state not in (*dead_letters.STATES, _ANY):
+        raise DeadLetterError(
+            f"There is no state {state!r:.40}.", remedy=f"Use one of {', '.join((*dead_letters.STATES, _ANY))}."
+        )
+    return Filter(
+        group=group,
+        lane=lane,
+        type=type_,
+        reason=reason,
+        key=key,
+        run_id=None if run is None else _id(run),
+        since=None if since is None else _instant(since),
+        state=None if state == _ANY else state,
+    )
+
+
+def _named(
+    connection: Connection, ids: list[str] | None, all_: bool, wanted: Filter, limit: int | None
+) -> list[Identity]:
+    """Those that the command line means: by id, or all that fit."""
+    if ids and all_:
+        raise DeadLetterError("Both ids and --all are given.", remedy="Give one of them.")
+    if all_:
+        return dead_letters.identities(connection, wanted, limit)
+    if not ids:
+        raise DeadLetterError("No dead letter is named.", remedy="Give ids, or --all with options that choose.")
+    narrowing = asdict(wanted) | {"group": None, "state": None}
+    if any(value is not None for value in narrowing.values()) or limit is not None:
+        raise DeadLetterError(
+            "Options that choose among many stand beside ids.", remedy="Leave them out, or use --all without ids."
+        )
+    return [dead_letters.one(connection, _id(text), wanted.group).identity for text in ids]
+
+
+def _confirm(verb: str, count: int, all_: bool, yes: bool) -> None:
+    if not all_ or not count or yes:
+        return
+    if not sys.stdin.isatty():
+        raise DeadLetterError(f"{verb} {count} dead letters?", remedy="Say so with --yes.")
+    typer.confirm(f"{verb} {count} dead letters?", abort=True, err=True)
+
+
+def _decide(
+    named: list[Identity],
+    decide: Callable[[list[Identity]], decisions.Decision],
+    done_word: str,
+    output: Output,
+) -> None:
+    """Decide in batches, each a transaction; exits with 1 where one was refused."""
+    done: list[Identity] = []
+    refused: list[decisions.Refusal] = []
+    for start in range(0, len(named), decisions.BATCH):
+        decision = decide(named[start : start + decisions.BATCH])
+        done += decision.done
+        refused += decision.refused
+        if len(named) > decisions.BATCH:
+            say(f"{len(done) + len(refused)} of {len(named)}")
+    if output is Output.JSON:
+        show_one(
+            {
+                done_word: [{"app": group, "id": command_id} for group, command_id in done],
+                "refused": [
+                    {"app": r.identity.group, "id": r.identity.command_id, "reason": r.reason} for r in refused
+                ],
+            },
+            output,
+        )
+    else:
+        print(f"{len(done)} {done_word}.")
+        for refusal in refused[:_REFUSALS_SHOWN]:
+            say(f"{refusal.identity.command_id} of {refusal.identity.group} {refusal.reason}.")
+        if len(refused) > _REFUSALS_SHOWN:
+            say(f"… and {len(refused) - _REFUSALS_SHOWN} more were refused.")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _line(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.command_id,
+        "app": letter.consumer_group,
+        "lane": letter.lane,
+        "type": letter.type,
+        "key": letter.key,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "dead_at": letter.dead_at,
+        "state": letter.state,
+        "error": letter.error,
+    }
+
+
+def _headed(row: dict[str, Any]) -> dict[str, Any]:
+    """The consumer group under the name that the options use."""
+    names = {"consumer_group": "app", "command_id": "id"}
+    return {names.get(name, name): value for name, value in row.items()}
+
+
+def _payload(data: bytes | None) -> dict[str, Any]:
+    """The decoded values, or why they cannot be had, and the first bytes."""
+    configuration = settings.load()
+    secret, authority = configuration.registry_password, configuration.registry_ssl_ca
+    client = RegistryClient(
+        configuration.registry_url,
+        user=configuration.registry_user,
+        password=None if secret is None else secret.get_secret_value(),
+        timeout_seconds=configuration.registry_timeout.total_seconds(),
+        ca_location=None if authority is None else str(authority),
+    )
+    try:
+        return {"payload": Codec(client).inspect(data).values}
+    except (UndecodableError, RegistryUnavailableError) as error:
+        head = (data or b"")[:_HEX_BYTES].hex(" ")
+        return {"payload": None, "payload_problem": error.message, "payload_begins": head}
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise DeadLetterError(f"{text!r:.60} is not an id.", remedy="Copy one from `onceward dlq list`.") from None
+
+
+def _instant(text: str) -> datetime:
+    """An instant as written, or so long ago; without a zone it is local time."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        pass
+    try:
+        return datetime.now(UTC) - duration(text, "--since")
+    except AppError as error:
+        raise DeadLetterError(error.message, remedy="Write it like 2026-11-30, 2026-11-30T08:00, 2h or 1d.") from None
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError, ImportError):
+        return f"unknown@{socket.gethostname()}"
+
+
+@contextmanager
+def _connected() -> Iterator[Connection]:
+    with connect(settings.load(), application_name="onceward dlq", autocommit=True) as connection:
+        yield connection
