@@ -56,8 +56,8 @@ class Context:
 
     def to_json(self) -> str | None:
         """Compact JSON of the fields that are set, or None when none is."""
-        values = {f.name: _plain(v) for f in fields(self) if (v := getattr(self, f.name)) is not None}
-        return json.dumps(values, separators=(",", ":"), ensure_ascii=False) if values else None
+        values = {name: _plain(value) for name in _NAMES if (value := getattr(self, name)) is not None}
+        return _as_json(values) if values else None
 
     @classmethod
     def from_json(cls, text: str | None) -> Context:
@@ -100,6 +100,8 @@ _READ: dict[str, Any] = {f.name: _text for f in fields(Context)} | {
     "due_at": _instant,
 }
 _EMPTY = Context()
+_NAMES = tuple(f.name for f in fields(Context))
+_as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
