@@ -27,7 +27,7 @@ from onceward_schemas.errors import (
 )
 from onceward_schemas.plain import has_many_branches, plain_schema, reader_schema
 from onceward_schemas.registry import Registry
-from onceward_schemas.values import ClassOf, Convert, MismatchError, from_plain, maker, to_plain
+from onceward_schemas.values import ClassOf, Convert, MismatchError, record_from_plain, to_plain
 
 MAX_BYTES = 1_000_000 - 16_384
 """The default size cap: Kafka's usual limit less room for key and headers."""
@@ -188,7 +188,7 @@ class Codec:
                     writer=plain_schema(writer),
                     reader=None if plain_schema(writer) == plain_schema(reader) else reader_schema(reader),
                     named=has_many_branches(writer),
-                    build=from_plain(reader, classes_beside(command, reader)) or maker(command),
+                    build=record_from_plain(reader, classes_beside(command, reader)),
                 )
             return self._readers[schema_id]
 

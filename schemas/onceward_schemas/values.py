@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import fields, make_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum as PythonEnum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -100,7 +100,7 @@ def from_plain(node: AvroType, class_of: ClassOf) -> Convert | None:
             each = from_plain(values, class_of)
             return dict if each is None else lambda value: {key: each(inner) for key, inner in value.items()}
         case Record():
-            return _record_from_plain(node, class_of)
+            return record_from_plain(node, class_of)
         case Union(branches=branches):
             return _union_from_plain(branches, class_of)
 
@@ -363,6 +363,7 @@ def _map_to_plain(each: Convert) -> Convert:
 def _record_to_plain(node: Record, class_of: ClassOf) -> Convert:
     wanted = class_of(node.name)
     names = tuple(field.name for field in node.fields)
+    _check_fields(wanted, names)
     converts = tuple(to_plain(field.type, class_of) for field in node.fields)
     get: Callable[[Any], tuple[Any, ...]]
     if len(names) == 1:
@@ -391,44 +392,52 @@ def _at(step: str, convert: Convert, value: Any) -> None:
         raise error.within(step) from None
 
 
-def _record_from_plain(node: Record, class_of: ClassOf) -> Convert:
-    make = maker(class_of(node.name))
-    found = [(field.name, from_plain(field.type, class_of)) for field in node.fields]
-    converts = tuple((name, convert) for name, convert in found if convert is not None)
-    if not converts:
-        return lambda values: make(**values)
+def record_from_plain(node: Record, class_of: ClassOf) -> Convert:
+    """As `from_plain`, for a record.
+
+    Raises: SchemaError where the class has other fields.
+    """
+    wanted = class_of(node.name)
+    names = tuple(field.name for field in node.fields)
+    _check_fields(wanted, names)
+    row_of: Convert = itemgetter(*names) if len(names) > 1 else lambda values: tuple(values[name] for name in names)
+    found = [(place, from_plain(field.type, class_of)) for place, field in enumerate(node.fields)]
+    converts = tuple((place, convert) for place, convert in found if convert is not None)
+    twin = _twin(wanted, names)
 
     def build(values: dict[str, Any]) -> Any:
-        values = values.copy()  # fastavro hands out one and the same object for a default
-        for name, convert in converts:
-            values[name] = convert(values[name])
-        return make(**values)
+        row = [*row_of(values)]
+        for place, convert in converts:
+            row[place] = convert(row[place])
+        if twin is None:
+            return wanted(**dict(zip(names, row, strict=True)))
+        instance = twin(*row)
+        instance.__class__ = wanted
+        return instance
 
     return build
 
 
-def maker(wanted: type[Any]) -> Callable[..., Any]:
-    """A constructor of a frozen dataclass at a third of the cost of its own.
+def _twin(wanted: type[Any], names: tuple[str, ...]) -> type[Any] | None:
+    """A mutable class of the same layout: filling one and making it the frozen class costs a third of `__init__`.
 
-    It fills a mutable twin of the same layout and turns that into the frozen class. Classes with `__post_init__` or
-    without slots keep their constructor.
+    None for classes that it does not work for, and those with a `__post_init__` of their own.
     """
-    if hasattr(wanted, "__post_init__"):
-        return wanted
-    names = [field.name for field in fields(wanted)]
     bases = tuple(base for base in wanted.__bases__ if base is not object)
     try:
-        twin = make_dataclass(wanted.__name__, names, bases=bases, slots=True, kw_only=True, eq=False, repr=False)
-        twin(**dict.fromkeys(names)).__class__ = wanted
+        twin = make_dataclass(wanted.__name__, names, bases=bases, slots=True, eq=False, repr=False)
+        twin(*names).__class__ = wanted
     except TypeError:
-        return wanted
+        return None
+    return None if hasattr(wanted, "__post_init__") else twin
 
-    def make(**values: Any) -> Any:
-        instance = twin(**values)
-        instance.__class__ = wanted
-        return instance
 
-    return make
+def _check_fields(wanted: type[Any], names: tuple[str, ...]) -> None:
+    if not is_dataclass(wanted) or {field.name for field in fields(wanted)} != set(names):
+        raise SchemaError(
+            f"The class {wanted.__qualname__} has not the fields of its schema.",
+            remedy="Run onceward schemas generate.",
+        )
 
 
 def _union_to_plain(branches: tuple[AvroType, ...], class_of: ClassOf) -> Convert:
