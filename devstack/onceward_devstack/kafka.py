@@ -7,9 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import uuid
 from importlib.resources import files
 from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onceward_devstack.downloads import KAFKA_COORDINATE, java_program, locked, pinned_version
 from onceward_devstack.jvm import jvm_options
@@ -20,6 +23,12 @@ from onceward_schemas.errors import DevstackError
 
 CLUSTER_ID = "b25jZXdhcmQtZGV2LXN0YQ"
 _TEMPLATE = "formatted"
+_COORDINATOR_NOT_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+)
 
 
 class Kafka(Server):
@@ -67,18 +76,34 @@ class Kafka(Server):
         staging.rename(self._data)
 
 
-def warm_groups(bootstrap: str) -> None:
+def warm_groups(bootstrap: str, timeout_seconds: float = 60) -> None:
     """Make the broker create and load the topic of consumer groups, for which the first group else waits 3 s.
 
     Not by AdminClient.list_consumer_group_offsets, which can crash the process (librdkafka issue 5040).
     """
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "onceward-devstack-warm", "log_level": 0})
+    deadline = time.monotonic() + timeout_seconds
     try:
-        consumer.committed([TopicPartition("onceward-devstack-warm", 0)], timeout=30)
+        while not _coordinator_answers(consumer):
+            if time.monotonic() > deadline:
+                raise DevstackError(
+                    f"Kafka at {bootstrap} serves no consumer groups after {timeout_seconds:g} s.",
+                    remedy="See its log: onceward dev logs kafka",
+                )
+            time.sleep(0.05)
     finally:
         consumer.close()
+
+
+def _coordinator_answers(consumer: Consumer) -> bool:
+    """Ask for offsets of a group; False while the group's topic is being made or loaded."""
+    try:
+        consumer.committed([TopicPartition("onceward-devstack-warm", 0)], timeout=10)
+    except KafkaException as error:
+        if error.args[0].code() not in _COORDINATOR_NOT_YET:
+            raise
+        return False
+    return True
 
 
 def _properties(data: Path, port: int, controller_port: int) -> str:

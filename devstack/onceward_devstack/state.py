@@ -19,7 +19,7 @@ Phase = Literal["starting", "running", "failed", "stopped"]
 DEFAULT_NAME = "default"
 _FILE = "state.json"
 _LOCK = "lock"
-_LOCK_SECONDS = 1.0
+_LOCK_SECONDS = 0.3
 _PROJECT_MARKS = ("pyproject.toml", ".git", ".onceward")
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from onceward_devstack.kafka import warm_groups
 from onceward_devstack.ports import free_ports
 from onceward_devstack.stack import Stack, temporary_stack
 from tests.support.databases import fresh_database, template_database
+from tests.support.topics import delete_topics
 
 ROOT = Path(__file__).parents[2]
 MODE_VARIABLE = "ONCEWARD_TEST_SERVICES"
@@ -74,18 +73,6 @@ def topic_prefix(services: Services) -> Iterator[str]:
     prefix = f"t{uuid.uuid4().hex[:8]}."
     yield prefix
     delete_topics(services.bootstrap, prefix)
-
-
-def delete_topics(bootstrap: str, prefix: str) -> None:
-    """Delete all topics that begin with the prefix."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
-    for name, future in admin.delete_topics(names, operation_timeout=10).items() if names else ():
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                raise RuntimeError(f"topic {name} could not be deleted") from error
 
 
 @contextmanager

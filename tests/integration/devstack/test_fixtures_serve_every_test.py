@@ -7,16 +7,15 @@ import urllib.request
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.support.databases import connect_to_server, fresh_database
-from tests.support.services import Services, delete_topics
+from tests.support.services import Services
+from tests.support.topics import create_topics, delete_topics, topic_names
 
 
 def test_all_three_services_answer(services: Services, topic_prefix: str) -> None:
-    admin = AdminClient({"bootstrap.servers": services.bootstrap})
-    admin.create_topics([NewTopic(f"{topic_prefix}orders", 3, 1)])[f"{topic_prefix}orders"].result(10)
+    create_topics(services.bootstrap, {f"{topic_prefix}orders": 3})
+    assert f"{topic_prefix}orders" in topic_names(services.bootstrap)
     with urllib.request.urlopen(f"{services.registry_url}/subjects", timeout=10) as answer:
         assert isinstance(json.load(answer), list)
     with psycopg.connect(services.dsn) as connection:
@@ -24,14 +23,12 @@ def test_all_three_services_answer(services: Services, topic_prefix: str) -> Non
 
 
 def test_topics_are_deleted_by_prefix_only(services: Services, topic_prefix: str) -> None:
-    admin = AdminClient({"bootstrap.servers": services.bootstrap})
     mine, other = f"{topic_prefix}a.x", f"{topic_prefix}b.x"
-    for future in admin.create_topics([NewTopic(mine, 1, 1), NewTopic(other, 1, 1)]).values():
-        future.result(10)
+    create_topics(services.bootstrap, {mine: 1, other: 1})
     delete_topics(services.bootstrap, f"{topic_prefix}a.")
-    names = admin.list_topics(timeout=10).topics
-    assert mine not in names
-    assert other in names
+    left = topic_names(services.bootstrap)
+    assert mine not in left
+    assert other in left
 
 
 def test_a_database_belongs_to_one_test(database: str, services: Services, migrated_template: str) -> None:
