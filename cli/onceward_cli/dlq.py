@@ -19,11 +19,10 @@ from onceward_consumer import dead_letter_decisions as decisions
 from onceward_consumer import dead_letters
 from onceward_consumer.dead_letters import Connection, DeadLetter, Filter, Identity
 from onceward_consumer.durations import duration
+from onceward_producer.default import codec_for
 from onceward_runtime import settings
 from onceward_runtime.postgres import connect
-from onceward_schemas.codec import Codec
 from onceward_schemas.errors import AppError, DeadLetterError, RegistryUnavailableError, UndecodableError
-from onceward_schemas.registry import RegistryClient
 
 app = typer.Typer(help="Judge dead letters: list, show, replay, discard.", no_args_is_help=True)
 
@@ -275,17 +274,8 @@ def _headed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _payload(data: bytes | None) -> dict[str, Any]:
     """The decoded values, or why they cannot be had, and the first bytes."""
-    configuration = settings.load()
-    secret, authority = configuration.registry_password, configuration.registry_ssl_ca
-    client = RegistryClient(
-        configuration.registry_url,
-        user=configuration.registry_user,
-        password=None if secret is None else secret.get_secret_value(),
-        timeout_seconds=configuration.registry_timeout.total_seconds(),
-        ca_location=None if authority is None else str(authority),
-    )
     try:
-        return {"payload": Codec(client).inspect(data).values}
+        return {"payload": codec_for(settings.load()).inspect(data).values}
     except (UndecodableError, RegistryUnavailableError) as error:
         head = (data or b"")[:_HEX_BYTES].hex(" ")
         return {"payload": None, "payload_problem": error.message, "payload_begins": head}

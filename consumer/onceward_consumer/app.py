@@ -20,6 +20,8 @@ from onceward_consumer.durations import Duration, duration
 from onceward_consumer.failures import Rules
 from onceward_consumer.handlers import Handler, Mode, Order
 from onceward_consumer.policy import RetryPolicy, exponential
+from onceward_consumer.runs import Runs
+from onceward_producer.default import AmbientCodec
 from onceward_schemas import topics
 from onceward_schemas.command import Command
 from onceward_schemas.errors import AppError, TopicNameError
@@ -70,6 +72,8 @@ class App:
         self._max_runtime = None if max_runtime is None else duration(max_runtime, "max_runtime")
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, ScheduleDeclaration] = {}
+        self.runs = Runs(AmbientCodec())
+        """Starts bulk operations; see `Runs.start`. Reads the settings when a follow-up is first encoded."""
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self._handlers)} handlers, {len(self._schedules)} schedules)"
