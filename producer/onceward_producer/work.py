@@ -12,6 +12,7 @@ from onceward_producer.options import PublishOptions
 from onceward_producer.rows import (
     INSERT_MANY,
     INSERT_ONE,
+    PUBLISH_DRAFT,
     PUBLISH_DRAFTS,
     Draft,
     Encoder,
@@ -19,6 +20,7 @@ from onceward_producer.rows import (
     arrays,
     draft,
     draft_arrays,
+    draft_values,
 )
 from onceward_runtime.sql import query
 from onceward_schemas.command import Command
@@ -96,7 +98,7 @@ class Publisher:
         if made.plain:
             yield Execute(INSERT_ONE, made.row)
             return Published(made.row.id, False)
-        [(kept, duplicate)] = yield _put([made])
+        [(kept, duplicate)] = yield Execute(PUBLISH_DRAFT, draft_values(made), fetch=True)
         return Published(_as_uuid(kept), duplicate)
 
     def publish_many(self, items: Iterable[Item], options: PublishOptions) -> Work[PublishedMany]:
@@ -156,13 +158,9 @@ def _send(drafts: list[Draft]) -> Work[PublishedMany]:
     if all(made.plain for made in drafts):
         yield Insert([made.row for made in drafts])
         return PublishedMany(len(drafts), 0)
-    answers = yield _put(drafts)
+    answers = yield Execute(PUBLISH_DRAFTS, draft_arrays(drafts), fetch=True)
     duplicates = sum(duplicate for _, duplicate in answers)
     return PublishedMany(len(drafts) - duplicates, duplicates)
-
-
-def _put(drafts: list[Draft]) -> Execute:
-    return Execute(PUBLISH_DRAFTS, draft_arrays(drafts), fetch=True)
 
 
 def _as_uuid(value: Any) -> UUID:

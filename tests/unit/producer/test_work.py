@@ -44,7 +44,7 @@ class Door:
         if self._fail_at == len(self.steps):
             raise ConnectionError("gone")
         fetch = isinstance(step, Execute) and step.fetch
-        return [(each, False) for each in step.parameters[0]] if isinstance(step, Execute) and fetch else []
+        return [(step.parameters[0], False)] if isinstance(step, Execute) and fetch else []
 
     def translated(self, error: Exception) -> Exception:
         return error
