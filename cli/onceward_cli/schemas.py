@@ -27,14 +27,19 @@ Folder = Annotated[Path, typer.Argument(help="The folder with the .avsc files.",
 def generate(
     folder: Folder,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The module to write. Defaults to FOLDER.py beside the folder.")
+        Path | None, typer.Option("--out", help="The module to write. Defaults to commands.py beside FOLDER.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where it would change.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write one Python module with a class for each command."""
     files = load_folder(folder)
-    target = out or folder.resolve().with_suffix(".py")
+    target = out or folder.resolve().parent / "commands.py"
+    if target.with_suffix("").is_dir():
+        raise SchemaError(
+            f"{target} would stand beside a folder of its name, which type checkers take for the module.",
+            remedy="Rename the folder, for instance to schemas, or name another module with --out.",
+        )
     text = generated_module(files, folder=folder.resolve().name)
     before = _text(target)
     if check and before != text:

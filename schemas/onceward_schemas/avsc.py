@@ -273,7 +273,7 @@ def _lint_type(node: AvroType, where: str) -> Iterator[Finding]:
             if twice:
                 yield Finding(
                     path=where,
-                    problem=f"is a union of two types that are both {twice[0]} in Python",
+                    problem=f"is a union of two types that are both read as {twice[0]}",
                     remedy="Keep one of them.",
                 )
 

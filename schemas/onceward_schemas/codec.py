@@ -312,7 +312,7 @@ def _path_to(value: Any, wanted: str) -> str | None:
     elif isinstance(value, dict):
         if wanted in value:
             return ""
-        steps = ((f"{{{key!r:.40}}}", item) for key, item in value.items())
+        steps = ((f"{{{key!s:.40}}}", item) for key, item in value.items())
     for step, inner in steps:
         path = _path_to(inner, wanted)
         if path is not None:

@@ -210,14 +210,14 @@ def _string(value: Any) -> str:
 
 
 def _bytes(value: Any) -> bytes:
-    if not isinstance(value, (bytes, bytearray)):
+    if not isinstance(value, bytes):
         raise MismatchError("bytes", value)
     return bytes(value)
 
 
 def _fixed_to_plain(size: int) -> Convert:
     def convert(value: Any) -> bytes:
-        if not isinstance(value, (bytes, bytearray)) or len(value) != size:
+        if not isinstance(value, bytes) or len(value) != size:
             raise MismatchError(f"exactly {size} bytes", value)
         return bytes(value)
 
