@@ -38,12 +38,18 @@ def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
     return True
 
 
-def test_it_ends_with_a_killed_parent(tmp_path: Path) -> None:
+def runs(pid: int, program: str) -> bool:
+    """Whether the child has got past its preparation; what happens before that is another matter."""
+    return Path(f"/proc/{pid}/comm").read_text().strip() == program
+
+
+@pytest.mark.parametrize("moment", ["while it starts", "later"])
+def test_it_ends_with_a_killed_parent(tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert start_ticks(child) is not None
+        assert moment == "while it starts" or eventually(lambda: runs(child, "sleep"))
         parent.kill()
     assert eventually(lambda: start_ticks(child) is None)
 
@@ -54,6 +60,7 @@ def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     def start() -> None:
         log = tmp_path / "log"
         started.append(launch(["/bin/sleep", "60"], log=log, folder=tmp_path, death_signal=signal.SIGKILL))
+        assert eventually(lambda: runs(started[0].pid, "sleep"))
 
     thread = threading.Thread(target=start)
     thread.start()
