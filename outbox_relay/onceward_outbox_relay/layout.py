@@ -1,0 +1,90 @@
+"""How a row of the outbox becomes a record: which column is what, as one agrees with Debezium's Outbox Event Router."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from onceward_outbox_relay import pgoutput
+from onceward_schemas import headers
+from onceward_schemas.errors import DatabaseError
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A table and its columns. Another team's Debezium table is served by naming its columns here."""
+
+    schema: str = "onceward"
+    table: str = "outbox"
+    topic: str = "topic"
+    """The column that routes. Defaults to `topic`."""
+    topic_prefix: str = ""
+    """Put before that column's value. Defaults to nothing."""
+    key: str = "aggregateid"
+    value: str = "payload"
+    headers: tuple[tuple[str, str], ...] = tuple((name, name) for name in headers.ALL)
+    """Pairs of column and header, in the order of the headers. Defaults to `id` and the placed columns."""
+    seq: str | None = "seq"
+    """The column that orders rows as they were inserted; sweeping, polling and parking need it. Defaults to `seq`."""
+    xid: str | None = "xid"
+    """The column with the inserting transaction; clean-up needs it. Defaults to `xid`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, each once."""
+        named = [self.topic, self.key, self.value, *(column for column, _ in self.headers)]
+        return tuple(dict.fromkeys(named + ([self.seq] if self.seq else [])))
+
+
+class Field(NamedTuple):
+    position: int
+    convert: pgoutput.ToText | None
+
+
+class HeaderField(NamedTuple):
+    name: str
+    position: int
+    convert: pgoutput.ToText | None
+
+
+class Plan(NamedTuple):
+    """Where the parts of a record are among the values of a row."""
+
+    topic: Field
+    key: Field
+    value: Field
+    headers: tuple[HeaderField, ...]
+    seq: Field | None
+
+
+def plan(layout: Layout, columns: Sequence[pgoutput.Column]) -> Plan:
+    """Find the layout's columns among those of the table as it is now.
+
+    Raises: DatabaseError naming the column that is missing, or whose type cannot be sent.
+    """
+    found = {column.name: (index, column.type_oid) for index, column in enumerate(columns)}
+
+    def field(name: str) -> Field:
+        if name not in found:
+            raise DatabaseError(
+                f"The table {layout.schema}.{layout.table} has no column {name!r}, or it is not published.",
+                remedy="Run `onceward db apply`, or correct the relay's column names.",
+            )
+        index, oid = found[name]
+        if not pgoutput.supports(oid):
+            raise DatabaseError(
+                f"The column {name!r} of {layout.schema}.{layout.table} has a type (oid {oid}) that no record can carry.",
+                remedy="Use text, a number, bool, uuid, json, bytea, or a date or time type.",
+            )
+        return Field(index, pgoutput.to_text(oid))
+
+    return Plan(
+        topic=field(layout.topic),
+        key=field(layout.key),
+        value=field(layout.value),
+        headers=tuple(HeaderField(name, *field(column)) for column, name in layout.headers),
+        seq=field(layout.seq) if layout.seq else None,
+    )

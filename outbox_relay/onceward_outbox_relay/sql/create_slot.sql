@@ -1,0 +1,1 @@
+select pg_create_logical_replication_slot(%s, 'pgoutput')
