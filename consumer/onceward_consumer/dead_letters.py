@@ -138,7 +138,7 @@ def one(connection: Connection, command_id: UUID, group: str | None = None) -> D
             f"No dead letter{where} has the id {command_id}.", remedy="See `onceward dlq list --state any`."
         )
     if len(found) > 1:
-        names = ", ".join(letter.consumer_group for letter in found)
+        names = ", ".join(sorted(letter.consumer_group for letter in found))
         raise DeadLetterError(f"{command_id} is a dead letter of several apps: {names}.", remedy="Name one with --app.")
     return found[0]
 
