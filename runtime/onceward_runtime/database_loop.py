@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -144,11 +145,14 @@ class DatabaseLoop:
         self._expected_by = time.monotonic() + max(seconds, 0.0) + self._stall_seconds
         if seconds <= 0 or self._stopping.is_set():
             return
-        listening = [connection.fileno()] if connection is not None and self._channel is not None else []
-        readable, _, _ = select.select([self._wake_read, *listening], [], [], seconds)
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        if connection is not None and self._channel is not None:
+            poll.register(connection.fileno(), select.POLLIN)
+        readable = [end for end, _ in poll.poll(math.ceil(seconds * 1000))]
         if self._wake_read in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
-        if connection is not None and readable != [self._wake_read] and readable:
+        if connection is not None and connection.fileno() in readable:
             for _ in connection.notifies(timeout=0):
                 pass

@@ -146,6 +146,13 @@ TICK_EMITTED = _event(
 )
 TICK_SKIPPED = _event("tick.skipped", "info", "A tick was not emitted.", "app", "schedule", "scheduled_at", "reason")
 TICK_FAILED = _event("tick.failed", "error", "A tick could not be emitted.", "app", "schedule", "scheduled_at", "error")
+SCHEDULE_UNDECLARED = _event(
+    "schedule.undeclared",
+    "warning",
+    "The app declares a schedule no longer; it is kept, not emitted.",
+    "app",
+    "schedule",
+)
 DELAYED_EMITTED = _event("delayed.emitted", "info", "Commands whose time has come were published.", "size")
 
 RUN_STARTED = _event("run.started", "info", "A run exists.", "run_id", "kind", "business_key", "expected")

@@ -1,0 +1,20 @@
+-- Due commands go to the outbox, earliest first; among equals in the order of publishing.
+with due as (
+    delete from onceward.delayed
+    where seq in (
+        select seq from onceward.delayed
+        where not_before <= clock_timestamp()
+        order by not_before, seq
+        limit %(limit)s
+        for update
+    )
+    returning *
+), moved as (
+    insert into onceward.outbox
+        (id, aggregatetype, aggregateid, type, payload, topic, version, attempt, tenant, run_id, traceparent, context)
+    select id, aggregatetype, aggregateid, type, payload, topic, version, attempt, tenant, run_id, traceparent, context
+    from due
+    order by not_before, seq
+    returning 1
+)
+select count(*) from moved
