@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 _OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -14,6 +16,7 @@ _OPTIONS = (
 )
 
 
-def jvm_options(heap_mib: int) -> list[str]:
-    """Options for one server."""
-    return [*_OPTIONS, f"-Xmx{heap_mib}m"]
+def jvm_options(heap_mib: int, startup_cache: Path | None = None) -> list[str]:
+    """Options for one server. A start-up cache is used when it is there; Java ignores one that does not fit."""
+    recorded = startup_cache is not None and startup_cache.exists()
+    return [*_OPTIONS, f"-Xmx{heap_mib}m", *([f"-XX:AOTCache={startup_cache}"] if recorded else [])]

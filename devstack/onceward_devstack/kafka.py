@@ -22,6 +22,7 @@ from onceward_devstack.server import Server
 from onceward_schemas.errors import DevstackError
 
 CLUSTER_ID = "b25jZXdhcmQtZGV2LXN0YQ"
+STARTUP_CACHE = "kafka.aot"
 _TEMPLATE = "formatted"
 _COORDINATOR_NOT_YET = (
     KafkaError.NOT_COORDINATOR,
@@ -38,6 +39,7 @@ class Kafka(Server):
         super().__init__("kafka", home, version=pinned_version(KAFKA_COORDINATE), port=port)
         self.controller_port = controller_port
         self.heap_mib = heap_mib
+        self.more_options: tuple[str, ...] = ()
         self._program = program
         self._data = home / "data"
         self._settings = home / "server.properties"
@@ -55,7 +57,7 @@ class Kafka(Server):
         self._settings.write_text(_properties(self._data, self.port, self.controller_port))
         if not self._data.exists():
             self._format()
-        options = jvm_options(self.heap_mib)
+        options = [*jvm_options(self.heap_mib, self._program / STARTUP_CACHE), *self.more_options]
         self._process = launch(
             [java_program(), *options, "-cp", f"{self._program}/kafka/*", "kafka.Kafka", self._settings],
             log=self.log,

@@ -12,6 +12,8 @@ from onceward_devstack.launcher import launch
 from onceward_devstack.ports import HOST
 from onceward_devstack.server import Server
 
+STARTUP_CACHE = "registry.aot"
+
 
 class Registry(Server):
     """The registry; clients use `url`."""
@@ -22,6 +24,7 @@ class Registry(Server):
         super().__init__("registry", home, version=pinned_version(REGISTRY_COORDINATE), port=port)
         self.management_port = management_port
         self.heap_mib = heap_mib
+        self.more_options: tuple[str, ...] = ()
         self._program = program
         self._jdbc_url = jdbc_url
 
@@ -35,7 +38,7 @@ class Registry(Server):
 
     def launch(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        options = jvm_options(self.heap_mib)
+        options = [*jvm_options(self.heap_mib, self._program / STARTUP_CACHE), *self.more_options]
         self._process = launch(
             [java_program(), *options, "-jar", self._program / "registry" / "quarkus-run.jar"],
             log=self.log,

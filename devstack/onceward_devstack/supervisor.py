@@ -107,8 +107,10 @@ def start_detached(
     if state.phase == "failed":
         raise DevstackError(state.error, remedy=state.remedy)
     if state.phase != "running":
-        tail = log.read_text(errors="replace")[-1500:]
-        raise DevstackError(f"The supervisor ended with code {process.returncode}:\n{tail}", remedy=f"See {log}.")
+        last_words = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise DevstackError(
+            f"The supervisor ended with code {process.returncode}: {last_words}", remedy=f"The whole of it is in {log}."
+        )
     return state
 
 
