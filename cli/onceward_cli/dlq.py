@@ -30,7 +30,7 @@ _ANY = "any"
 _HEX_BYTES = 64
 _REFUSALS_SHOWN = 20
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Command ids.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Command ids.")]
 Group = Annotated[str | None, typer.Option("--app", "--group", help="The app, which is the consumer group.")]
 Lane = Annotated[str | None, typer.Option(help="The lane.")]
 Type = Annotated[str | None, typer.Option("--type", help="The command's full name.")]
@@ -104,8 +104,8 @@ def show_(
     if output is Output.JSON:
         show_one(fields | {"attempts_history": attempts}, output)
         return
-    headers = dict(fields.pop("headers"))
-    show_one(fields, output)
+    headers = {name: value for name, value in fields.pop("headers") if value is not None}
+    show_one({name: value for name, value in fields.items() if value is not None}, output)
     print("\nHeaders")
     show_one(headers, output)
     print("\nFailed attempts")
@@ -212,7 +212,7 @@ def _confirm(verb: str, count: int, all_: bool, yes: bool) -> None:
     if not all_ or not count or yes:
         return
     if not sys.stdin.isatty():
-        raise DeadLetterError(f"{verb} {count} dead letters?", remedy="Say so with --yes.")
+        raise DeadLetterError(f"This would {verb.lower()} {count} dead letters.", remedy="Say so with --yes.")
     typer.confirm(f"{verb} {count} dead letters?", abort=True, err=True)
 
 

@@ -88,6 +88,7 @@ def replay(connection: Connection, named: Iterable[Identity], *, by: str, becaus
             rows = [
                 letter.replayed._replace(attempt=attempts[letter.identity]) for letter in letters if letter.replayed
             ]
+            connection.execute(query(_PACKAGE, "dead_letters_lock_holds"), _columns(decision.done))  # in their order
             connection.execute(query(_PACKAGE, "dead_letters_retry_holds"), _columns(decision.done))
             connection.execute(INSERT_MANY, arrays(rows))
             for group in sorted({identity.group for identity in decision.done}):
@@ -105,9 +106,17 @@ def discard(connection: Connection, named: Iterable[Identity], *, by: str, becau
     with connection.transaction():
         decision, letters, _ = _decide(connection, named, "discarded", 0, by, because.strip(), lambda _: {})
         if letters:
-            connection.execute(query(_PACKAGE, "dead_letters_lock_holds"), _columns(decision.done))
-            connection.execute(query(_PACKAGE, "dead_letters_release_holds"), _columns(decision.done))
+            _let_go(connection, decision.done)
     return decision
+
+
+def _let_go(connection: Connection, decided: Iterable[Identity]) -> None:
+    """Free the keys that these letters held: followers that are parked are run in sequence by the group's workers."""
+    held = connection.execute(query(_PACKAGE, "dead_letters_lock_holds"), _columns(decided)).fetchall()
+    for group in sorted({row[0] for row in held}):
+        lanes, keys = [row[1] for row in held if row[0] == group], [row[2] for row in held if row[0] == group]
+        connection.execute(query(_PACKAGE, "holds_remove"), (lanes, keys, group))
+        connection.execute(query(_PACKAGE, "holds_drain"), (lanes, keys, group))
 
 
 def _decide(

@@ -35,7 +35,7 @@ def rows(connection: Connection, statement: str, *parameters: Any) -> list[Any]:
 def ledger(connection: Connection, identity: Identity) -> Any:
     [row] = rows(
         connection,
-        "select state, attempt, reason, first_failed_at from onceward.ledger where consumer_group = %s and command_id = %s",
+        "select state, attempt, attempts_before, reason, first_failed_at from onceward.ledger where consumer_group = %s and command_id = %s",
         *identity,
     )
     return row
@@ -61,7 +61,7 @@ def hold(connection: Connection, head: Identity, state: str = "dead", key: str =
 def park(connection: Connection, group: str = "hr", key: str = "ann") -> None:
     connection.execute(
         'insert into onceward.parked (consumer_group, command_id, lane, key, reason, topic, partition, "offset", '
-        "timestamp_ms, headers) values (%s, %s, 'hr.moves', %s, 'held_key', 'hr.moves', 0, 1, 0, '[]')",
+        "timestamp_ms, headers) values (%s, %s, 'hr.moves', %s, 'held', 'hr.moves', 0, 1, 0, '[]')",
         (group, new_id(), key),
     )
 
@@ -78,7 +78,7 @@ def test_a_replay_is_one_outbox_row_with_the_original_bytes(connection: Connecti
     )
     assert row[:7] == (letter.command_id, "hr.moves", "ann", "test.Move", b"\0\0\0\0\1payload", 4, "acme")
     assert json.loads(row[7]) == {"origin": "screen", "idempotency_key": "k-1", "group": "hr"}
-    assert ledger(connection, letter) == ("retrying", 4, None, None)
+    assert ledger(connection, letter) == ("retrying", 4, 3, None, None)
     assert state(connection, letter) == ("replaying", "ann@ops", "gateway mended")
 
 
@@ -160,7 +160,7 @@ def test_a_command_that_went_on_since_is_not_run_again(connection: Connection) -
 def test_a_ledger_row_that_retention_dropped_comes_back(connection: Connection) -> None:
     letter = bury(connection, Given(attempts=5, in_ledger=False))
     assert replay(connection, [letter], by="ann").done == (letter,)
-    assert ledger(connection, letter)[:2] == ("retrying", 6)
+    assert ledger(connection, letter)[:3] == ("retrying", 6, 5)
 
 
 def test_the_replays_of_a_key_keep_the_order_of_publishing(connection: Connection) -> None:
@@ -225,7 +225,7 @@ def test_discarding_the_head_of_a_strict_key_releases_its_followers(connection: 
     discard(connection, [followed, alone], by="ann", because="employee left")
     assert rows(connection, "select key, state from onceward.holds") == [("ann", "draining")]
     assert state(connection, followed) == ("discarded", "ann", "employee left")
-    assert ledger(connection, alone)[:2] == ("discarded", 3)
+    assert ledger(connection, alone)[:3] == ("discarded", 3, 0)
     assert rows(connection, "select count(*) from onceward.outbox") == [(0,)]
 
 
