@@ -120,10 +120,12 @@ class Forwarder:
                 key = plan.key.convert(key)
             if plan.value.convert is not None and value is not None:
                 value = plan.value.convert(value)
-            headers = [
-                (name, values[i] if convert is None or values[i] is None else convert(values[i]))  # type: ignore[arg-type]
-                for name, i, convert in plan.headers
-            ]
+            picked = plan.pick(values)
+            headers = list(zip(plan.names, picked, strict=True))
+            for at, name, convert in plan.converted:
+                raw = picked[at]
+                if raw is not None:
+                    headers[at] = (name, convert(raw))
             self._sink.produce(topic, key, value, headers, batch, self._pulse)
         except (KafkaException, ValueError):
             self._slowly(plan, values, batch)

@@ -185,7 +185,7 @@ _DEFAULTS: dict[str, Any] = {
     "message.timeout.ms": 0,
     "message.max.bytes": 1_000_000,
     "batch.size": 1_000_000,
-    "linger.ms": 20,
+    "linger.ms": 5,
     "queue.buffering.max.kbytes": 32_768,
     "queue.buffering.max.messages": 50_000,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from onceward_outbox_relay import pgoutput
@@ -58,6 +59,12 @@ class Plan(NamedTuple):
     value: Field
     headers: tuple[HeaderField, ...]
     seq: Field | None
+    # The same once more, as the inner loop wants it.
+    names: tuple[str, ...]
+    pick: Callable[[list[bytes | None]], tuple[bytes | None, ...]]
+    """The values of the headers."""
+    converted: tuple[tuple[int, str, pgoutput.ToText], ...]
+    """Which of them need a conversion."""
 
 
 def plan(layout: Layout, columns: Sequence[pgoutput.Column]) -> Plan:
@@ -81,10 +88,20 @@ def plan(layout: Layout, columns: Sequence[pgoutput.Column]) -> Plan:
             )
         return Field(index, pgoutput.to_text(oid))
 
+    fields = tuple(HeaderField(name, *field(column)) for column, name in layout.headers)
     return Plan(
         topic=field(layout.topic),
         key=field(layout.key),
         value=field(layout.value),
-        headers=tuple(HeaderField(name, *field(column)) for column, name in layout.headers),
+        headers=fields,
         seq=field(layout.seq) if layout.seq else None,
+        names=tuple(h.name for h in fields),
+        pick=_picker([h.position for h in fields]),
+        converted=tuple((at, h.name, h.convert) for at, h in enumerate(fields) if h.convert is not None),
     )
+
+
+def _picker(positions: list[int]) -> Callable[[list[bytes | None]], tuple[bytes | None, ...]]:
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda values: tuple(values[position] for position in positions)

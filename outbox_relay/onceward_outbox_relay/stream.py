@@ -23,6 +23,8 @@ from onceward_runtime import events
 from onceward_schemas.errors import DatabaseError
 
 _CHUNK_ROWS: Final = 500
+_FEW_ROWS: Final = 16
+"""So many rows on their way are sent at once."""
 _CONFIRM_SECONDS: Final = 0.25
 _SILENCE_SECONDS: Final = 2.0
 """A status at least so often: well under a third of the server's time-out."""
@@ -144,8 +146,8 @@ class Stream:
         positions = self._positions
         if positions.open.wanted:
             positions.close().committed_at = self._committed_at()
-        if positions.waiting and self._flush_seconds:
-            self._sink.flush(self._flush_seconds)
+        if 0 < self._sink.outstanding <= _FEW_ROWS:
+            self._sink.flush(self._flush_seconds)  # else the producer's linger gathers larger batches
         else:
             self._sink.poll(0)
         self._forwarder.tick()
