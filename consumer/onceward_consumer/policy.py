@@ -18,8 +18,9 @@ from onceward_schemas.errors import AppError
 TOLERANCE: Final = 0.1
 """How much longer than its tier's delay a record may wait, as a share of the delay: room for jitter."""
 
-LONGEST_RETRY_AFTER: Final = timedelta(days=1)
-"""A server's Retry-After counts up to this; beyond it, nothing believes the server."""
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+"""A server's Retry-After counts up to this. It bounds how long a record may stand in a tier that is shorter than its wait,
+before others that are due."""
 
 MOST_TIERS: Final = 24
 
@@ -141,8 +142,7 @@ def tier_for(policy: RetryPolicy, wanted: timedelta) -> timedelta:
     """The tier in which a record that waits for `wanted` is kept.
 
     It is the smallest tier that, with its tolerance, is not shorter. Where none is that long it is the largest, and the
-    record's `due_at` lies beyond the tier's delay: whoever reads it before then waits, or sends it round again with the
-    same attempt.
+    record's `due_at` lies beyond the tier's delay, by LONGEST_RETRY_AFTER at most: those behind it wait too.
 
     >>> policy = exponential("1s", "8s", attempts=5)
     >>> [tier_for(policy, timedelta(seconds=s)).seconds for s in (1, 2.1, 2.5, 30)]

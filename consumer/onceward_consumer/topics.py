@@ -37,7 +37,8 @@ Kind: TypeAlias = Literal["missing", "few_partitions", "many_partitions", "setti
 DEFAULT_PARTITIONS: Final = 6
 _WEEK: Final = timedelta(days=7)
 _SETTLED_SECONDS: Final = 15.0
-_SHORTEST_LANE_RETENTION: Final = timedelta(days=1)
+_LONGEST_OUTAGE: Final = timedelta(days=1)
+"""For so long workers may be down at least without a record vanishing unread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +87,7 @@ def desired(app: App) -> tuple[Wanted, ...]:
     lanes: list[Wanted] = []
     others: list[Wanted] = []
     for lane in app.lanes:
-        lanes.append(
-            Wanted(name=lane, role="lane", lane=lane, retention=_WEEK, shortest_retention=_SHORTEST_LANE_RETENTION)
-        )
+        lanes.append(Wanted(name=lane, role="lane", lane=lane, retention=_WEEK, shortest_retention=_LONGEST_OUTAGE))
         for delay in app.tiers(lane):
             longest = max(delay, LONGEST_RETRY_AFTER) * (1 + TOLERANCE)
             others.append(
@@ -97,7 +96,7 @@ def desired(app: App) -> tuple[Wanted, ...]:
                     role="retry",
                     lane=lane,
                     retention=_WEEK + longest,
-                    shortest_retention=longest,
+                    shortest_retention=_LONGEST_OUTAGE + longest,
                 )
             )
         others.append(
