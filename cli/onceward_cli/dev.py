@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,12 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from onceward_cli.output import Output, OutputOption, as_json, say, screen
 from onceward_devstack.downloads import Downloads, Update, pinned_files, read_lock
 from onceward_devstack.requirements import DATA_MIB, check_disk, check_packages, check_platform
 from onceward_devstack.stack import SERVICES, environment, remove_data
 from onceward_devstack.state import DEFAULT_NAME, ServiceState, StackState, is_stack, read_state, stack_home
 from onceward_devstack.supervisor import Supervisor, end, start_detached, wait_while_starting
-from onceward_schemas.errors import DevstackError, OncewardError
+from onceward_schemas.errors import DevstackError
 
 app = typer.Typer(
     name="dev",
@@ -36,14 +36,6 @@ _FOLLOW_SECONDS = 0.2
 _TABLE_WIDTH = 120
 _LOGS = (*SERVICES, "supervisor")
 
-
-class Output(StrEnum):
-    """How a result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 Name = Annotated[str, typer.Option("--name", help="Which stack; two names run side by side.")]
 Home = Annotated[
     Path | None,
@@ -51,22 +43,7 @@ Home = Annotated[
         "--home", help="Folder that holds the stacks. Defaults to .onceward/dev of the project, or the user's."
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Defaults to the last one used, or a free one.")]
-
-
-@contextmanager
-def _shown_errors() -> Iterator[None]:
-    """Print what went wrong and what to do, without a stack trace, and exit with 1."""
-    try:
-        yield
-    except OncewardError as error:
-        screen = Console(stderr=True, highlight=False, soft_wrap=True)
-        screen.print("[bold red]Error:[/]", end=" ")
-        screen.print(error.message, markup=False)
-        if error.remedy is not None:
-            screen.print(error.remedy, markup=False)
-        raise typer.Exit(1) from None
 
 
 @app.command()
@@ -85,36 +62,34 @@ def up(
     """Start the services and wait until they answer. Data of an earlier start are kept."""
     wanted = {"kafka": kafka_port, "postgres": postgres_port, "registry": registry_port}
     ports = {service: port for service, port in wanted.items() if port is not None}
-    with _shown_errors():
-        folder = stack_home(name, home)
-        with _watching() as watch:
-            state = wait_while_starting(folder, watch)
-        if state.healthy:
-            if foreground:
-                raise DevstackError(f"The stack {name!r} runs already.", remedy="Use it, or: onceward dev down")
-            _refuse_other_ports(state, ports)
-            _show(folder, state, output)
-            return
-        end(folder)  # one of its servers is gone
-        _prepare(folder, maven_repository)
-        _ignore_in_git(folder)
-        with _watching() as watch:
-            if foreground:
-                Supervisor(folder, name, ports, lambda state: _attached(folder, state, watch, output)).run()
-                return
-            state = start_detached(folder, name, ports, watch=watch)
+    folder = stack_home(name, home)
+    with _watching() as watch:
+        state = wait_while_starting(folder, watch)
+    if state.healthy:
+        if foreground:
+            raise DevstackError(f"The stack {name!r} runs already.", remedy="Use it, or: onceward dev down")
+        _refuse_other_ports(state, ports)
         _show(folder, state, output)
+        return
+    end(folder)  # one of its servers is gone
+    _prepare(folder, maven_repository)
+    _ignore_in_git(folder)
+    with _watching() as watch:
+        if foreground:
+            Supervisor(folder, name, ports, lambda state: _attached(folder, state, watch, output)).run()
+            return
+        state = start_detached(folder, name, ports, watch=watch)
+    _show(folder, state, output)
 
 
 @app.command()
 def status(name: Name = DEFAULT_NAME, home: Home = None, output: OutputOption = Output.TABLE) -> None:
     """Show addresses, versions, memory and process ids. Exits with 1 unless all services run."""
-    with _shown_errors():
-        folder = stack_home(name, home)
-        state = read_state(folder)
-        _show(folder, state, output)
-        if not state.healthy:
-            raise typer.Exit(1)
+    folder = stack_home(name, home)
+    state = read_state(folder)
+    _show(folder, state, output)
+    if not state.healthy:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -126,27 +101,28 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
 ) -> None:
     """Print what the services logged."""
-    with _shown_errors():
-        if service is not None and service not in _LOGS:
-            raise DevstackError(f"There is no service {service!r}.", remedy=f"Choose one of {', '.join(_LOGS)}.")
-        folder = stack_home(name, home)
-        if not is_stack(folder):
-            raise DevstackError(f"There is no stack {name!r} in {folder.parent}.", remedy=_start_hint(name))
-        chosen = (service,) if service else _LOGS
-        paths = {log: folder / f"{log}.log" if log == "supervisor" else folder / log / f"{log}.log" for log in chosen}
-        offsets = {log: _print_tail(log if service is None else "", path, lines) for log, path in paths.items()}
-        while follow:
-            time.sleep(_FOLLOW_SECONDS)
-            for log, path in paths.items():
-                offsets[log] = _print_from(log if service is None else "", path, offsets[log])
+    if service is not None and service not in _LOGS:
+        raise DevstackError(f"There is no service {service!r}.", remedy=f"Choose one of {', '.join(_LOGS)}.")
+    folder = stack_home(name, home)
+    if not is_stack(folder):
+        raise DevstackError(f"There is no stack {name!r} in {folder.parent}.", remedy=_start_hint(name))
+    chosen = (service,) if service else _LOGS
+    paths = {log: folder / f"{log}.log" if log == "supervisor" else folder / log / f"{log}.log" for log in chosen}
+    offsets = {log: _print_tail(log if service is None else "", path, lines) for log, path in paths.items()}
+    while follow:
+        time.sleep(_FOLLOW_SECONDS)
+        for log, path in paths.items():
+            offsets[log] = _print_from(log if service is None else "", path, offsets[log])
 
 
 @app.command()
-def down(name: Name = DEFAULT_NAME, home: Home = None) -> None:
+def down(name: Name = DEFAULT_NAME, home: Home = None, output: OutputOption = Output.TABLE) -> None:
     """Stop the services; their data are kept."""
-    with _shown_errors():
-        ended = end(stack_home(name, home))
-        typer.echo(f"The stack {name!r} is stopped." if ended else f"The stack {name!r} was not running.", err=True)
+    ended = end(stack_home(name, home))
+    if output is Output.JSON:
+        typer.echo(as_json({"name": name, "stopped": ended}))
+    else:
+        say(f"The stack {name!r} is stopped." if ended else f"The stack {name!r} was not running.")
 
 
 @app.command()
@@ -154,32 +130,33 @@ def reset(
     name: Name = DEFAULT_NAME,
     home: Home = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the services and delete all their data."""
-    with _shown_errors():
-        folder = stack_home(name, home)
-        if not is_stack(folder):
-            typer.echo(f"There is no stack {name!r} in {folder.parent}.", err=True)
-            return
+    folder = stack_home(name, home)
+    exists = is_stack(folder)
+    if exists:
         if not yes and not sys.stdin.isatty():
             raise DevstackError(f"reset deletes all data in {folder}.", remedy="Say so with --yes.")
         if not yes:
-            typer.confirm(f"Delete all topics, databases and schemas in {folder}?", abort=True)
+            typer.confirm(f"Delete all topics, databases and schemas in {folder}?", abort=True, err=True)
         end(folder)
         remove_data(folder)
-        typer.echo(f"The data of {name!r} are deleted.", err=True)
+    if output is Output.JSON:
+        typer.echo(as_json({"name": name, "deleted": exists}))
+    else:
+        say(f"The data of {name!r} are deleted." if exists else f"There is no stack {name!r} in {folder.parent}.")
 
 
 @app.command()
 def env(name: Name = DEFAULT_NAME, home: Home = None, output: OutputOption = Output.TABLE) -> None:
     """Print the settings for a shell: eval "$(onceward dev env)"."""
-    with _shown_errors():
-        variables = _variables(stack_home(name, home), name)
-        if output is Output.JSON:
-            typer.echo(json.dumps(variables, indent=2))
-            return
-        for variable, value in variables.items():
-            typer.echo(f"export {variable}={shlex.quote(value)}")
+    variables = _variables(stack_home(name, home), name)
+    if output is Output.JSON:
+        typer.echo(as_json(variables))
+        return
+    for variable, value in variables.items():
+        typer.echo(f"export {variable}={shlex.quote(value)}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -189,14 +166,13 @@ def run(
     home: Home = None,
 ) -> None:
     """Run a command with the settings of the stack in its environment."""
-    with _shown_errors():
-        variables = _variables(stack_home(name, home), name)
-        try:
-            os.execvpe(command[0], command, os.environ | variables)
-        except OSError as error:
-            raise DevstackError(
-                f"{command[0]} cannot be run: {error.strerror}.", remedy="Check its name and PATH."
-            ) from error
+    variables = _variables(stack_home(name, home), name)
+    try:
+        os.execvpe(command[0], command, os.environ | variables)
+    except OSError as error:
+        raise DevstackError(
+            f"{command[0]} cannot be run: {error.strerror}.", remedy="Check its name and PATH."
+        ) from error
 
 
 def _prepare(folder: Path, maven_repository: str | None) -> None:
@@ -245,7 +221,7 @@ def _attached(folder: Path, state: StackState, watch: Callable[[StackState], Non
     if state.phase == "running":
         _show(folder, state, output)
         if output is Output.TABLE:
-            typer.echo("Ctrl-C ends the services.", err=True)
+            say("Ctrl-C ends the services.")
 
 
 def _ignore_in_git(folder: Path) -> None:
@@ -258,7 +234,7 @@ def _ignore_in_git(folder: Path) -> None:
 
 def _refuse_other_ports(state: StackState, ports: dict[str, int]) -> None:
     for service, port in ports.items():
-        if f":{port}" not in state.address(service):
+        if re.search(rf":{port}\b", state.address(service)) is None:
             raise DevstackError(
                 f"The stack {state.name!r} runs already, with {service} at {state.address(service)}.",
                 remedy="To change the port: onceward dev down, then up again.",
@@ -279,14 +255,14 @@ def _start_hint(name: str) -> str:
 
 def _show(folder: Path, state: StackState, output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(json.dumps(_as_data(folder, state), indent=2))
+        typer.echo(as_json(_as_data(folder, state)))
         return
-    screen = Console(highlight=False)
-    screen.width = max(screen.width, _TABLE_WIDTH)  # an address is for copying: let the terminal wrap it, whole
+    console = screen()
+    console.width = max(console.width, _TABLE_WIDTH)  # an address is for copying: let the terminal wrap it, whole
     if not state.services:
         failed = f"could not start: {state.error}" if state.phase == "failed" else f"is {state.phase}."
-        screen.print(f"The stack {state.name!r} {failed}", markup=False)
-        screen.print(state.remedy or _start_hint(state.name), markup=False)
+        console.print(f"The stack {state.name!r} {failed}", soft_wrap=True)
+        console.print(state.remedy or _start_hint(state.name), soft_wrap=True)
         return
     table = Table("service", "state", "address", "version", "memory", "pid", box=None, pad_edge=False)
     for service in state.services:
@@ -299,8 +275,8 @@ def _show(folder: Path, state: StackState, output: Output) -> None:
             str(service.pid),
             style="" if service.alive else "red",
         )
-    screen.print(table)
-    screen.print(f"data in {folder}; settings for a shell: onceward dev env", markup=False)
+    console.print(table)
+    say(f"Data in {folder}. Settings for a shell: onceward dev env")
 
 
 def _as_data(folder: Path, state: StackState) -> dict[str, object]:
@@ -352,7 +328,3 @@ def _print_from(label: str, path: Path, offset: int) -> int:
 def _print_lines(label: str, lines: list[str]) -> None:
     for line in lines:
         typer.echo(f"{label:<10}| {line}" if label else line)
-
-
-if __name__ == "__main__":
-    app()

@@ -24,7 +24,7 @@ class Dev:
     home: Path
 
     def command(self, verb: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "onceward_cli.dev", verb, "--home", str(self.home), *arguments]
+        return [sys.executable, "-m", "onceward_cli.main", "dev", verb, "--home", str(self.home), *arguments]
 
     def __call__(self, verb: str, *arguments: str, code: int = 0) -> str:
         done = subprocess.run(
