@@ -3,12 +3,14 @@
 --   running                 an external handler of the worker `incarnation` is at it
 --   retrying                its retry record with this `attempt` is under way
 --   parked                  it waits in onceward.parked
+-- `attempts_before` were made before an operator's replay gave the command a new budget.
 create table onceward.ledger (
     command_id uuid not null,
     consumer_group text not null,
     state text not null default 'done'
         check (state in ('done', 'running', 'retrying', 'parked', 'dead', 'discarded')),
     attempt int not null default 1,
+    attempts_before int not null default 0,
     reason text,
     incarnation uuid,
     first_failed_at timestamptz,

@@ -1,0 +1,158 @@
+"""The first half of a transaction: which of its commands may run, by ledger and holds, seen and locked in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from onceward_consumer import ledger
+from onceward_consumer.deliveries import Address
+from onceward_consumer.items import Engine, Item
+from onceward_consumer.outcomes import Busy, Duplicate, Parked
+from onceward_consumer.script import Answer, Fetch, Script, Statement
+from onceward_runtime.sql import query
+
+_CLAIM: Final = query("onceward_consumer", "ledger_claim")
+_CLAIM_RUNNING: Final = query("onceward_consumer", "ledger_claim_running")
+_LOOK: Final = query("onceward_consumer", "ledger_look")
+_HOLDS_OF: Final = query("onceward_consumer", "holds_of")
+_HOLDS_LOCK: Final = query("onceward_consumer", "holds_lock")
+_HOLDS_SHARE: Final = query("onceward_consumer", "holds_share")
+_LOCK_TIMEOUT: Final = "select set_config('lock_timeout', %s, true)"
+_SHORT_LOCK: Final = timedelta(milliseconds=100)
+
+HELD: Final = Parked("held")
+BEYOND_LEDGER: Final = Parked("beyond_ledger")
+
+
+def admit(items: Sequence[Item], engine: Engine, *, lease: bool = False, short: bool = False) -> Script[None]:
+    """Claim the commands in the ledger and decide on those that may not run: they have an outcome afterwards.
+
+    The holds are looked at by a statement after the claim: the claim may have waited for another worker's transaction,
+    and must see what that one left. With `lease` new rows say that this worker runs them. With `short` locks are not
+    waited for long.
+    """
+    todo = _claimable(items)
+    if not todo:
+        return
+    ids = "{" + ",".join(sorted({item.id_hex for item in todo})) + "}"
+    addresses = sorted({item.delivery.address for item in todo if item.ordered})  # type: ignore[type-var]
+    statements = [_claim(ids, engine, lease)]
+    if addresses:
+        statements.append(_about(_HOLDS_OF, addresses, engine))  # type: ignore[arg-type]
+    if short:
+        statements = [_lock_timeout(_SHORT_LOCK), *statements, _lock_timeout(engine.lock_timeout)]
+    answers = yield Fetch(statements)
+    if short:
+        answers = answers[1:-1]
+    yield from _known(todo, answers[0], engine)
+    if addresses and answers[1].count:
+        yield from _behind_holds(todo, {(lane, key) for lane, key in answers[1].rows}, engine)
+
+
+def admit_released(items: Sequence[Item], engine: Engine) -> Script[None]:
+    """The same for parked commands, whose holds the caller has locked."""
+    yield from _look(items, engine)
+
+
+def _claimable(items: Iterable[Item]) -> list[Item]:
+    """Those that can be decided now; whoever is behind one that cannot waits with it."""
+    waiting: dict[Address, Busy] = {}
+    result = []
+    for item in items:
+        address = item.delivery.address
+        if isinstance(item.outcome, Busy):
+            if address is not None:
+                waiting.setdefault(address, item.outcome)
+        elif waiting and item.ordered and address in waiting:
+            item.outcome = waiting[address]
+        else:
+            result.append(item)
+    return result
+
+
+def _claim(ids: str, engine: Engine, lease: bool) -> Statement:
+    if lease:
+        return Statement(_CLAIM_RUNNING, (ids, engine.group, engine.incarnation))
+    return Statement(_CLAIM, (ids, engine.group))
+
+
+def _known(items: Sequence[Item], claimed: Answer, engine: Engine) -> Script[None]:
+    oldest = int((engine.clock.latest() - engine.reach).timestamp() * 1000)
+    if claimed.count == len(items):
+        for item in items:
+            _check_age(item, oldest)
+        return
+    fresh = {row[0] for row in claimed.rows}
+    seen = []
+    for item in items:
+        if item.id in fresh:
+            fresh.discard(item.id)
+            _check_age(item, oldest)
+        else:
+            seen.append(item)
+    yield from _look(seen, engine)
+
+
+def _check_age(item: Item, oldest_ms: int) -> None:
+    """A command that nobody remembers is only known to be new if the ledger reaches back to when it was published."""
+    if item.id.int >> 80 < oldest_ms and item.outcome is None and item.id.version == 7:
+        item.outcome = BEYOND_LEDGER
+
+
+def _look(seen: Sequence[Item], engine: Engine) -> Script[None]:
+    ids = sorted({item.id for item in seen})
+    [answer] = yield Fetch([Statement(_LOOK, (engine.group, ids))])
+    rows = {row[0]: ledger.Known(*row) for row in answer.rows}
+    decided: set[UUID] = set()
+    for item in seen:
+        row = rows.get(item.id)
+        if row is None or item.id in decided:
+            item.outcome = Duplicate("same_group" if row is not None else "vanished")
+            continue
+        item.known = True
+        verdict = ledger.judge(row, item.attempt, released=item.released)
+        if isinstance(verdict, ledger.Proceed):
+            decided.add(item.id)
+            item.attempt, item.crashed = verdict.attempt, verdict.crashed
+            item.attempts_before, item.first_failed_at = row.attempts_before, row.first_failed_at
+        elif item.outcome is None or not isinstance(item.outcome, Busy):
+            item.outcome = verdict
+
+
+def _behind_holds(items: Sequence[Item], held: set[Address], engine: Engine) -> Script[None]:
+    open_items = [i for i in items if i.ordered and i.delivery.address in held and _undecided(i)]
+    if not open_items:
+        return
+    heads = sorted({i.delivery.address for i in open_items if i.known})  # type: ignore[type-var]
+    others = sorted({i.delivery.address for i in open_items} - set(heads))  # type: ignore[type-var]
+    statements = []
+    if heads:
+        statements.append(_about(_HOLDS_LOCK, heads, engine))  # type: ignore[arg-type]
+    if others:
+        statements.append(_about(_HOLDS_SHARE, others, engine))  # type: ignore[arg-type]
+    answers = yield Fetch(statements)
+    holds = {(lane, key): head for answer in answers for lane, key, _, head in answer.rows}
+    for item in open_items:
+        head = holds.get(item.delivery.address)  # type: ignore[arg-type]
+        if head is None:
+            continue
+        if head == item.id and item.known:
+            item.heads = True
+        else:
+            item.outcome = HELD
+
+
+def _undecided(item: Item) -> bool:
+    return item.outcome is None or item.outcome is item.given
+
+
+def _about(text: str, addresses: Sequence[Address], engine: Engine) -> Statement:
+    return Statement(text, ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group))
+
+
+def _lock_timeout(limit: timedelta) -> Statement:
+    value: Any = f"{max(1, round(limit.total_seconds() * 1000))}ms"
+    return Statement(_LOCK_TIMEOUT, (value,))

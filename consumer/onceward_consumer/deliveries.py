@@ -1,0 +1,157 @@
+"""One record as the poller hands it on: where it came from, its bytes, and what its headers say of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
+from uuid import UUID, uuid5
+
+from onceward_consumer.handlers import Handler
+from onceward_schemas import headers
+from onceward_schemas.envelope import Envelope
+from onceward_schemas.errors import UndecodableError
+
+Kind: TypeAlias = Literal["sync", "async", "external"]
+"""Which executor runs it."""
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+Address: TypeAlias = tuple[str, str]
+"""(lane, key): what order holds within."""
+
+_NAMESPACE: Final = UUID("5b0f2f0e-6a53-4b0a-9a25-0d0a4d3a7c11")
+
+
+class Assignment(Protocol):
+    """One tenure of a partition: from its assignment to its revocation."""
+
+    active: bool
+
+    def finish(self, offset: int) -> None:
+        """PostgreSQL holds what became of the record."""
+
+
+class Delivery:
+    """A record of one tenure. `refusal` says why its headers cannot be read; then only `id` can be relied on."""
+
+    __slots__ = (
+        "address",
+        "assignment",
+        "envelope",
+        "handler",
+        "headers",
+        "id",
+        "key",
+        "key_text",
+        "kind",
+        "lane",
+        "offset",
+        "partition",
+        "payload",
+        "refusal",
+        "size",
+        "stalls",
+        "timestamp_ms",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        payload: bytes | None,
+        headers: Headers,
+        lane: str,
+        assignment: Assignment | None,
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.key = key
+        self.payload = payload
+        self.headers = headers
+        self.lane = lane
+        self.assignment = assignment
+        self.size = (len(payload) if payload else 0) + 400
+        self.stalls = 0
+        self.key_text = None if key is None else _text(key)
+        self.address: Address | None = None if self.key_text is None else (lane, self.key_text)
+        self.handler: Handler | None = None
+        self.kind: Kind = "sync"
+        self.refusal: UndecodableError | None = None
+        self.envelope: Envelope | None = None
+        try:
+            self.envelope = Envelope.from_headers(headers)
+        except UndecodableError as error:
+            self.refusal = error
+            self.id = _usable_id(headers) or derived_id(topic, partition, offset, timestamp_ms, key, payload)
+            return
+        self.id = self.envelope.id
+        handler = self.handler = handlers.get(self.envelope.type)
+        if handler is not None:
+            if handler.mode == "external":
+                self.kind = "external"
+            elif handler.is_async:
+                self.kind = "async"
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.topic}[{self.partition}]@{self.offset})"
+
+
+def derived_id(
+    topic: str, partition: int, offset: int, timestamp_ms: int, key: bytes | None, payload: bytes | None
+) -> UUID:
+    """The command id of a record that has none: the same for every delivery of the record."""
+    content = hashlib.sha256(repr((key, payload)).encode()).hexdigest()
+    return uuid5(_NAMESPACE, f"{topic}/{partition}/{offset}/{timestamp_ms}/{content}")
+
+
+def _usable_id(pairs: Iterable[tuple[str, bytes | None]]) -> UUID | None:
+    found: UUID | None = None
+    for name, value in pairs:
+        if name == headers.ID:
+            try:
+                found = UUID((value or b"").decode("ascii"))
+            except ValueError:
+                found = None
+    return found
+
+
+def _text(key: bytes) -> str:
+    """The key as text that PostgreSQL can hold; one that is not UTF-8, or holds a NUL, is written in hexadecimal."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return f"\\x{key.hex()}"
+    return f"\\x{key.hex()}" if "\0" in text else text
+
+
+def headers_to_json(pairs: Headers) -> str:
+    """A record's headers as a JSON array of [name, text or null]; bytes that are not text become {"hex": ...}."""
+    return json.dumps([[name, _plain(value)] for name, value in pairs], ensure_ascii=True, separators=(",", ":"))
+
+
+def headers_from_json(pairs: Any) -> Headers:
+    """Read what `headers_to_json` wrote, once the driver has parsed the JSON."""
+    return [(name, _raw(value)) for name, value in pairs]
+
+
+def _plain(value: bytes | str | None) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"hex": value.hex()}
+    return value
+
+
+def _raw(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return bytes.fromhex(value["hex"]) if isinstance(value, dict) else str(value).encode()

@@ -1,0 +1,322 @@
+"""Carry out a transaction script: on a thread, or on asyncio. All decisions are the script's."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection
+from onceward_consumer.context import HandlerContext
+from onceward_consumer.items import Engine, Item
+from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback, Script, Statement, Step
+from onceward_consumer.spans import span
+from onceward_schemas.errors import TransactionError
+
+Result = TypeVar("Result")
+
+_BEGIN = Statement("begin", None)
+_SAVEPOINT = "savepoint onceward"
+_RELEASE = "release savepoint onceward"
+_UNDO = "rollback to savepoint onceward"
+
+
+class _Answer:
+    """A statement's result; rows are only built when somebody looks."""
+
+    __slots__ = ("_cursor",)
+
+    def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
+        self._cursor = cursor
+
+    @property
+    def count(self) -> int:
+        return self._cursor.rowcount
+
+    @property
+    def rows(self) -> list[Any]:
+        return self._cursor.fetchall()
+
+
+class _Rows:
+    """A statement's result, rows and all."""
+
+    __slots__ = ("count", "rows")
+
+    def __init__(self, count: int, rows: list[Any]) -> None:
+        self.count = count
+        self.rows = rows
+
+
+class Driver:
+    """Scripts on one connection, one after the other, in the thread that calls."""
+
+    def __init__(self, connection: HandlerConnection, engine: Engine) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._pipeline = contextlib.ExitStack()
+        self._pipelined = False
+        self._sync: Callable[[], None] = lambda: None
+        self._prefix: list[Statement] = []
+
+    def run(self, script: Script[Result]) -> Result:
+        """Run a script to its end.
+
+        Raises: ConnectionLostError; and what the script lets pass.
+        """
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    step = script.send(answer) if error is None else script.throw(error)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                answer = error = None
+                try:
+                    answer = self._carry_out(step)
+                except BaseException as raised:
+                    if self._connection.closed:
+                        raise ConnectionLostError(str(raised)) from raised
+                    error = raised
+        finally:
+            script.close()
+            if not self._connection.closed:
+                with contextlib.suppress(psycopg.Error):
+                    self._rollback()
+
+    def _carry_out(self, step: Step) -> Any:
+        match step:
+            case Call():
+                return self._call(step.item, step.savepoint)
+            case Fetch():
+                return self._fetch(step.statements)
+            case Execute():
+                return self._execute(step.statements)
+            case Begin():
+                return self._begin(step.pipelined)
+            case Commit():
+                return self._commit()
+            case Rollback():
+                return self._rollback()
+
+    def _begin(self, pipelined: bool) -> None:
+        self._pipelined = pipelined
+        if pipelined:
+            self._sync = (self._pipeline.enter_context(self._connection.pipeline())).sync
+            self._connection.execute("begin")
+        else:
+            self._prefix = [_BEGIN]
+
+    def _fetch(self, statements: list[Statement]) -> list[_Answer]:
+        execute = self._connection.execute
+        if self._pipelined:
+            answers = [_Answer(execute(query, params)) for query, params in statements]
+            self._sync()
+            return answers
+        prefix, self._prefix = self._prefix, []
+        with self._connection.pipeline():
+            answers = [_Answer(execute(query, params)) for query, params in (*prefix, *statements)]
+        return answers[len(prefix) :]
+
+    def _execute(self, statements: list[Statement]) -> None:
+        execute = self._connection.execute
+        if self._pipelined:
+            for query, params in statements:
+                execute(query, params)
+        else:
+            self._fetch(statements)
+
+    def _call(self, item: Item, savepoint: bool) -> None:
+        connection, handler = self._connection, item.handler
+        assert handler is not None
+        context = HandlerContext(item, self._engine, connection)
+        if savepoint:
+            connection.execute(_SAVEPOINT)
+        started = time.perf_counter()
+        connection.guarded = True
+        try:
+            with span(item, self._engine):
+                handler.function(item.command, context)
+            connection.guarded = False
+            if savepoint:
+                connection.execute(_RELEASE)
+        except BaseException:
+            connection.guarded = False
+            if savepoint and not connection.closed:
+                self._undo()
+            raise
+        finally:
+            connection.guarded = False
+            context._connection = None
+            item.seconds = time.perf_counter() - started
+
+    def _undo(self) -> None:
+        if not self._pipelined and self._connection.info.transaction_status == TransactionStatus.IDLE:
+            raise _ended()
+        self._connection.execute(_UNDO)
+        self._connection.execute(_RELEASE)
+
+    def _commit(self) -> None:
+        connection = self._connection
+        if not self._pipelined:
+            if connection.info.transaction_status == TransactionStatus.IDLE:
+                raise _ended()
+            _committed(connection.execute("commit").statusmessage)
+            return
+        cursor = connection.execute("commit")
+        self._pipelined = False
+        self._pipeline.close()
+        _committed(cursor.statusmessage)
+
+    def _rollback(self) -> None:
+        self._pipelined = False
+        self._prefix = []
+        with contextlib.suppress(psycopg.Error):
+            self._pipeline.close()
+        if not self._connection.closed and self._connection.info.transaction_status != TransactionStatus.IDLE:
+            self._connection.rollback()
+
+
+class AsyncDriver:
+    """The same on asyncio; one task at a time."""
+
+    def __init__(self, connection: AsyncHandlerConnection, engine: Engine) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._pipeline = contextlib.AsyncExitStack()
+        self._pipelined = False
+        self._sync: Callable[[], Awaitable[None]]
+        self._prefix: list[Statement] = []
+
+    async def run(self, script: Script[Result]) -> Result:
+        """As `Driver.run`."""
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    step = script.send(answer) if error is None else script.throw(error)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                answer = error = None
+                try:
+                    answer = await self._carry_out(step)
+                except BaseException as raised:
+                    if self._connection.closed:
+                        raise ConnectionLostError(str(raised)) from raised
+                    error = raised
+        finally:
+            script.close()
+            if not self._connection.closed:
+                with contextlib.suppress(psycopg.Error):
+                    await self._rollback()
+
+    async def _carry_out(self, step: Step) -> Any:
+        match step:
+            case Call():
+                return await self._call(step.item, step.savepoint)
+            case Fetch():
+                return await self._fetch(step.statements)
+            case Execute():
+                return await self._execute(step.statements)
+            case Begin():
+                return await self._begin(step.pipelined)
+            case Commit():
+                return await self._commit()
+            case Rollback():
+                return await self._rollback()
+
+    async def _begin(self, pipelined: bool) -> None:
+        self._pipelined = pipelined
+        if pipelined:
+            self._sync = (await self._pipeline.enter_async_context(self._connection.pipeline())).sync
+            await self._connection.execute("begin")
+        else:
+            self._prefix = [_BEGIN]
+
+    async def _fetch(self, statements: list[Statement]) -> list[_Rows]:
+        execute = self._connection.execute
+        if self._pipelined:
+            cursors = [await execute(query, params) for query, params in statements]
+            await self._sync()
+        else:
+            prefix, self._prefix = self._prefix, []
+            async with self._connection.pipeline():
+                cursors = [await execute(query, params) for query, params in (*prefix, *statements)]
+            cursors = cursors[len(prefix) :]
+        return [_Rows(c.rowcount, await c.fetchall() if c.description else []) for c in cursors]
+
+    async def _execute(self, statements: list[Statement]) -> None:
+        if self._pipelined:
+            for query, params in statements:
+                await self._connection.execute(query, params)
+        else:
+            await self._fetch(statements)
+
+    async def _call(self, item: Item, savepoint: bool) -> None:
+        connection, handler = self._connection, item.handler
+        assert handler is not None
+        context = HandlerContext(item, self._engine, connection)
+        if savepoint:
+            await connection.execute(_SAVEPOINT)
+        started = time.perf_counter()
+        connection.guarded = True
+        try:
+            with span(item, self._engine):
+                await handler.function(item.command, context)
+            connection.guarded = False
+            if savepoint:
+                await connection.execute(_RELEASE)
+        except BaseException:
+            connection.guarded = False
+            if savepoint and not connection.closed:
+                await self._undo()
+            raise
+        finally:
+            connection.guarded = False
+            context._connection = None
+            item.seconds = time.perf_counter() - started
+
+    async def _undo(self) -> None:
+        if not self._pipelined and self._connection.info.transaction_status == TransactionStatus.IDLE:
+            raise _ended()
+        await self._connection.execute(_UNDO)
+        await self._connection.execute(_RELEASE)
+
+    async def _commit(self) -> None:
+        connection = self._connection
+        if not self._pipelined:
+            if connection.info.transaction_status == TransactionStatus.IDLE:
+                raise _ended()
+            _committed((await connection.execute("commit")).statusmessage)
+            return
+        cursor = await connection.execute("commit")
+        self._pipelined = False
+        await self._pipeline.aclose()
+        _committed(cursor.statusmessage)
+
+    async def _rollback(self) -> None:
+        self._pipelined = False
+        self._prefix = []
+        with contextlib.suppress(psycopg.Error):
+            await self._pipeline.aclose()
+        if not self._connection.closed and self._connection.info.transaction_status != TransactionStatus.IDLE:
+            await self._connection.rollback()
+
+
+def _committed(said: str | None) -> None:
+    """A COMMIT in a failed transaction is answered with ROLLBACK, and is no error to libpq."""
+    if said != "COMMIT":
+        raise psycopg.errors.InFailedSqlTransaction(f"the transaction ended with {said}")
+
+
+def _ended() -> TransactionError:
+    return TransactionError(
+        "The handler ended the transaction that its effect shares with the ledger.",
+        remedy="Leave commit and rollback to the engine; use `with ctx.connection.transaction():` for a savepoint.",
+    )

@@ -1,0 +1,318 @@
+"""The runners of transactional handlers: threads for synchronous ones, tasks on one event loop for asynchronous ones.
+
+Each has a connection of its own. While PostgreSQL is away a runner keeps what it has taken and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+import psycopg
+
+from onceward_consumer.buffer import Buffer
+from onceward_consumer.connections import (
+    AsyncHandlerConnection,
+    ConnectionLostError,
+    HandlerConnection,
+    Open,
+    OpenAsync,
+)
+from onceward_consumer.deliveries import Delivery, Kind
+from onceward_consumer.drivers import AsyncDriver, Driver
+from onceward_consumer.groups import run_group
+from onceward_consumer.items import Engine, Item, prepared
+from onceward_consumer.lanes import Run
+from onceward_consumer.moods import Mood
+from onceward_consumer.outcomes import Busy
+from onceward_consumer.pace import MOST, Pace
+from onceward_consumer.release import Wakeups, release_group
+from onceward_consumer.reports import report
+from onceward_runtime import events, log
+from onceward_schemas.errors import DatabaseError
+
+LOST = (ConnectionLostError, DatabaseError, psycopg.Error)
+_SHORTEST_REST = 0.05
+_LONGEST_REST = 5.0
+
+
+class Backoff:
+    """Waits between tries while the database is away; tells once that it went, and once that it is back."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._rest = _SHORTEST_REST
+        self._since: float | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the last try failed."""
+        return self._since is not None
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure; returns how many seconds to wait."""
+        if self._since is None:
+            self._since = time.monotonic()
+            log.emit(events.DATABASE_LOST, service=self._service, error=error)
+        rest = self._rest
+        self._rest = min(_LONGEST_REST, self._rest * 2)
+        return rest
+
+    def succeeded(self) -> None:
+        """Note a success."""
+        if self._since is not None:
+            log.emit(events.DATABASE_BACK, service=self._service, seconds=time.monotonic() - self._since)
+            self._since = None
+        self._rest = _SHORTEST_REST
+
+
+class ThreadRunner:
+    """One thread and its connection."""
+
+    def __init__(
+        self, name: str, *, engine: Engine, buffer: Buffer, open_: Open, wakeups: Wakeups, mood: Mood, most: int = MOST
+    ) -> None:
+        self._engine = engine
+        self._buffer = buffer
+        self._open = open_
+        self._wakeups = wakeups
+        self._mood = mood
+        self._pace = Pace(most)
+        self._connection: HandlerConnection | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.backoff = Backoff(name)
+        self.turned_at = time.monotonic()
+        self.busy = False
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing any more; what runs is finished, unless the database is away."""
+        self._stopping.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; False when it takes longer."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, timeout))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.turned_at = time.monotonic()
+                pokes = self._buffer.pokes
+                if self._wakeups.due("sync"):
+                    self._release()
+                    continue
+                runs = self._buffer.take("sync", self._pace.most, 0.5, pokes)
+                if runs:
+                    self.busy = True
+                    self._process(runs)
+                    self.busy = False
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self._close()
+
+    def _process(self, runs: Sequence[Run]) -> None:
+        started = time.perf_counter()
+        while True:
+            items = items_of(runs, self._engine)
+            try:
+                self._driver().run(run_group(items, self._engine, self._mood))
+                break
+            except LOST as error:
+                if not self._rest(error):
+                    give_back(self._buffer, runs)
+                    return
+        self.backoff.succeeded()
+        finish(self._buffer, runs, items, self._engine, self._wakeups)
+        self._pace.note(len(items), time.perf_counter() - started)
+
+    def _release(self) -> None:
+        try:
+            done = self._driver().run(release_group(self._engine, "sync"))
+        except LOST as error:
+            self._wakeups.set_for("sync")
+            self._rest(error)
+            return
+        self.backoff.succeeded()
+        if done.items:
+            report(done.items, self._engine)
+        if done.keys:
+            self._wakeups.set()
+
+    def _driver(self) -> Driver:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._open()
+        return Driver(self._connection, self._engine)
+
+    def _rest(self, error: BaseException) -> bool:
+        """Wait for the database to come back. False when there is no time left for it."""
+        seconds = self.backoff.failed(error)
+        self._close()
+        return not self._stopping.wait(seconds)
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.guarded = False
+            with contextlib.suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+
+class TaskRunner:
+    """One task on the event loop and its connection."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        engine: Engine,
+        buffer: Buffer,
+        open_: OpenAsync,
+        wakeups: Wakeups,
+        mood: Mood,
+        most: int = MOST,
+    ) -> None:
+        self._engine = engine
+        self._buffer = buffer
+        self._open = open_
+        self._wakeups = wakeups
+        self._mood = mood
+        self._pace = Pace(most)
+        self._connection: AsyncHandlerConnection | None = None
+        self._stopping = asyncio.Event()
+        self.work = asyncio.Event()
+        self.backoff = Backoff(name)
+        self.busy = False
+
+    def stop(self) -> None:
+        """Take nothing any more. On the loop's thread."""
+        self._stopping.set()
+        self.work.set()
+
+    async def run(self) -> None:
+        """Until stopped."""
+        try:
+            while not self._stopping.is_set():
+                if self._wakeups.due("async"):
+                    await self._release()
+                    continue
+                runs = self._buffer.take_now("async", self._pace.most)
+                if runs:
+                    self.busy = True
+                    await self._process(runs)
+                    self.busy = False
+                    continue
+                self.work.clear()
+                if not self._buffer.waiting("async") or self._buffer.next_wake() is not None:
+                    wake = self._buffer.next_wake()
+                    timeout = 0.5 if wake is None else min(0.5, max(0.0, wake - time.monotonic()))
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.work.wait(), timeout)
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.work.wait(), 0.1)
+        finally:
+            await self._close()
+
+    async def _process(self, runs: Sequence[Run]) -> None:
+        started = time.perf_counter()
+        while True:
+            items = items_of(runs, self._engine)
+            try:
+                await (await self._driver()).run(run_group(items, self._engine, self._mood))
+                break
+            except LOST as error:
+                if not await self._rest(error):
+                    give_back(self._buffer, runs)
+                    return
+        self.backoff.succeeded()
+        finish(self._buffer, runs, items, self._engine, self._wakeups)
+        self._pace.note(len(items), time.perf_counter() - started)
+
+    async def _release(self) -> None:
+        try:
+            done = await (await self._driver()).run(release_group(self._engine, "async"))
+        except LOST as error:
+            self._wakeups.set_for("async")
+            await self._rest(error)
+            return
+        self.backoff.succeeded()
+        if done.items:
+            report(done.items, self._engine)
+        if done.keys:
+            self._wakeups.set()
+
+    async def _driver(self) -> AsyncDriver:
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._open()
+        return AsyncDriver(self._connection, self._engine)
+
+    async def _rest(self, error: BaseException) -> bool:
+        seconds = self.backoff.failed(error)
+        await self._close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return not self._stopping.is_set()
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.guarded = False
+            with contextlib.suppress(psycopg.Error):
+                await self._connection.close()
+            self._connection = None
+
+
+def items_of(runs: Iterable[Run], engine: Engine) -> list[Item]:
+    """The deliveries of the runs as items, in order."""
+    items = []
+    for run in runs:
+        for delivery in run.deliveries:
+            item = prepared(delivery, engine)
+            item.run = run
+            items.append(item)
+    return items
+
+
+def finish(buffer: Buffer, runs: Sequence[Run], items: Sequence[Item], engine: Engine, wakeups: Wakeups) -> None:
+    """Give the keys back after the commit; commands that are Busy come again."""
+    again: dict[int, list[Delivery]] = {}
+    rest = 0.0
+    alone = False
+    heads = False
+    for item in items:
+        heads = heads or item.heads
+        if isinstance(item.outcome, Busy):
+            again.setdefault(id(item.run), []).append(item.delivery)
+            rest = max(rest, item.outcome.delay.total_seconds())
+            alone = alone or item.delivery.stalls > 0
+    buffer.release([(run, again.get(id(run), [])) for run in runs], rest_seconds=rest, alone=alone)
+    report(items, engine)
+    if heads:
+        wakeups.set()
+
+
+def give_back(buffer: Buffer, runs: Iterable[Run]) -> None:
+    """Give the keys back with everything still to be done."""
+    buffer.release([(run, run.deliveries) for run in runs])
+
+
+def kinds_of(engine: Engine) -> set[Kind]:
+    """Which executors the app's handlers need; synchronous ones always, since unreadable records go there."""
+    kinds: set[Kind] = {"sync"}
+    for handler in engine.handlers.values():
+        if handler.mode == "external":
+            kinds.add("external")
+        elif handler.is_async:
+            kinds.add("async")
+    return kinds

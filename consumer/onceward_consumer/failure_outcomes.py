@@ -1,0 +1,38 @@
+"""From an exception to an outcome, by the handler's rules and its retry policy."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from onceward_consumer.failures import Permanent, Transient, classify
+from onceward_consumer.items import Item
+from onceward_consumer.outcomes import Dead, Discarded, Failed
+from onceward_consumer.policy import GiveUp, next_delay
+from onceward_consumer.redaction import describe
+from onceward_schemas.errors import TransactionError
+
+
+def outcome_of(error: BaseException, item: Item, now: datetime) -> Failed | Dead | Discarded:
+    """What the handler's exception means for its command; `now` is the database's time."""
+    handler = item.handler
+    assert handler is not None
+    if isinstance(error, TransactionError):
+        return Dead("transaction_misuse", describe(error))
+    verdict = classify(error, handler.rules, now=now)
+    if isinstance(verdict, Discarded):
+        return verdict
+    text = describe(error)
+    if isinstance(verdict, Permanent):
+        return Dead(verdict.reason, text)
+    return retried(item, verdict, text, now)
+
+
+def retried(item: Item, verdict: Transient, text: str, now: datetime) -> Failed | Dead:
+    """Another attempt, or none: the command's attempts and its time are counted over all workers and restarts."""
+    handler = item.handler
+    assert handler is not None
+    if item.first_failed_at is None:
+        item.attempts_before = item.attempt - 1
+    made = item.attempt - item.attempts_before
+    delay = next_delay(handler.retry, made, item.first_failed_at, now, verdict.retry_after)
+    return Dead(delay.reason, text) if isinstance(delay, GiveUp) else Failed(verdict.reason, text, delay)

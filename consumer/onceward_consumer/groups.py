@@ -1,0 +1,171 @@
+"""A group of commands in one transaction: claimed, run, settled, committed; and what happens when that fails.
+
+Every way to fail before the commit leaves nothing behind, so the group is simply run again, in a slower mode that finds
+out whose fault it was. That costs no attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from onceward_consumer import settle
+from onceward_consumer.admission import HELD, admit
+from onceward_consumer.connections import NeedsResultError
+from onceward_consumer.deliveries import Address
+from onceward_consumer.failure_outcomes import outcome_of
+from onceward_consumer.items import Engine, Item
+from onceward_consumer.moods import Mode, Mood
+from onceward_consumer.outcomes import Busy, Dead, Done, Failed, Outcome
+from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
+
+_DONE: Final = Done()
+_LOCKED_REST: Final = timedelta(milliseconds=500)
+_MOST_COLLISIONS: Final = 5
+_MOST_STALLS: Final = 20
+
+COLLISIONS: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+PASSING: Final = (*COLLISIONS, errors.LockNotAvailable)
+"""What says nothing about a command: others were at the same rows."""
+
+
+class _AgainError(Exception):
+    """The transaction cannot end well in this mode."""
+
+    def __init__(self, mode: Mode, cause: BaseException) -> None:
+        self.mode = mode
+        self.cause = cause
+
+
+def run_group(items: Sequence[Item], engine: Engine, mood: Mood) -> Script[None]:
+    """Run the items, in order; afterwards each has an outcome, and it is durable, unless it is Busy.
+
+    Raises: ConnectionLostError or psycopg.Error when the database cannot be used; nothing has happened then.
+    """
+    mode, collisions = mood.mode(), 0
+    raised = refused = False
+    while mode is not Mode.SINGLE:
+        try:
+            failures = yield from transaction(items, engine, mode)
+            mood.note(raised=raised or failures > 0, refused=refused)
+            return
+        except _AgainError as again:
+            yield Rollback()
+            raised = raised or not isinstance(again.cause, psycopg.Error)
+            refused = refused or isinstance(again.cause, psycopg.Error)
+            if isinstance(again.cause, COLLISIONS) and collisions < _MOST_COLLISIONS:
+                collisions += 1
+            else:
+                mode = again.mode
+        for item in items:
+            item.again()
+    mood.note(raised=raised, refused=refused)
+    yield from _one_by_one(items, engine)
+
+
+def transaction(
+    items: Sequence[Item], engine: Engine, mode: Mode, *, short: bool = False, judged: Outcome | None = None
+) -> Script[int]:
+    """One transaction; returns how many handlers raised. With `judged` nothing is called and that is the outcome."""
+    pipelined = mode in (Mode.SWIFT, Mode.GUARDED)
+    try:
+        yield Begin(pipelined)
+        yield from admit(items, engine, short=short)
+        failures = yield from call_all(items, engine, mode, judged)
+        if rows := settle.statements(items, engine, engine.clock.latest()):
+            yield Execute(rows)
+        yield Commit()
+        return failures
+    except NeedsResultError as error:
+        raise _AgainError(Mode.CAREFUL, error) from error
+    except psycopg.Error as error:
+        raise _AgainError(Mode.CAREFUL if pipelined else Mode.SINGLE, error) from error
+
+
+def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: Outcome | None = None) -> Script[int]:
+    """Call the handlers of the admitted items, in order; returns how many raised."""
+    failures = 0
+    stopped: dict[Address, Outcome] = {}
+    savepoint = mode is not Mode.SWIFT
+    for item in items:
+        if item.outcome is None and stopped and item.ordered and item.delivery.address in stopped:
+            item.outcome = stopped[item.delivery.address]
+        if item.outcome is None:
+            if judged is not None:
+                item.outcome = judged
+            else:
+                try:
+                    yield Call(item, savepoint)
+                    item.outcome = _DONE
+                    continue
+                except (NeedsResultError, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    _consider(error, mode)
+                    failures += 1
+                    item.drafts, item.run_items = [], []
+                    item.outcome = outcome_of(error, item, engine.clock.latest())
+        stops(item, stopped)
+    return failures
+
+
+def stops(item: Item, stopped: dict[Address, Outcome]) -> None:
+    """Note what the outcome of an item means for the others of its key."""
+    if not item.ordered or item.handler is None or item.delivery.address is None:
+        return
+    outcome = item.outcome
+    if isinstance(outcome, Failed) or (isinstance(outcome, Dead) and item.handler.order == "strict" and item.command):
+        stopped[item.delivery.address] = HELD
+    elif isinstance(outcome, Busy):
+        stopped[item.delivery.address] = outcome
+
+
+def _consider(error: BaseException, mode: Mode) -> None:
+    """Return if the exception is the handler's own and its savepoint undid what it had done."""
+    if mode is Mode.SWIFT:
+        raise _AgainError(Mode.CAREFUL if isinstance(error, psycopg.Error) else Mode.GUARDED, error) from error
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, psycopg.Error) and (mode is Mode.GUARDED or isinstance(found, PASSING)):
+            raise found
+        found = found.__cause__ or found.__context__
+
+
+def _one_by_one(items: Sequence[Item], engine: Engine) -> Script[None]:
+    stopped: dict[Address, Outcome] = {}
+    for item in items:
+        address = item.delivery.address
+        if stopped and item.ordered and address in stopped and isinstance(stopped[address], Busy):
+            item.outcome = stopped[address]
+            continue
+        yield from _single(item, engine)
+        if isinstance(item.outcome, Busy):
+            stops(item, stopped)
+
+
+def _single(item: Item, engine: Engine) -> Script[None]:
+    collisions = 0
+    judged: Outcome | None = None
+    while True:
+        try:
+            yield from transaction([item], engine, Mode.CAREFUL, short=True, judged=judged)
+            return
+        except _AgainError as again:
+            yield Rollback()
+            item.again()
+            error = again.cause
+        passing = isinstance(error, PASSING)
+        if isinstance(error, COLLISIONS) and collisions < _MOST_COLLISIONS:
+            collisions += 1
+        elif (passing and item.delivery.stalls < _MOST_STALLS) or item.handler is None or item.command is None:
+            item.delivery.stalls += 1
+            item.outcome = Busy(_LOCKED_REST)
+            return
+        elif judged is not None:
+            raise error
+        else:
+            judged = outcome_of(error, item, engine.clock.latest())

@@ -1,0 +1,122 @@
+"""One command on its way through a transaction, and what the worker as a whole contributes to that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from onceward_consumer.clocks import DatabaseClock
+from onceward_consumer.deliveries import Delivery
+from onceward_consumer.handlers import Handler
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked
+from onceward_consumer.redaction import describe
+from onceward_consumer.run_items import RunItem
+from onceward_producer.rows import Draft
+from onceward_schemas.codec import Codec
+from onceward_schemas.command import Command
+from onceward_schemas.envelope import Envelope
+from onceward_schemas.errors import RegistryUnavailableError, UndecodableError
+
+if TYPE_CHECKING:
+    from onceward_consumer.lanes import Run
+
+RESOLVABLE = frozenset({"unknown_type", "schema_missing"})
+"""Reasons for which a record is parked, since a deployment or a registration can resolve them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What is the same for every command of a worker."""
+
+    group: str
+    incarnation: UUID
+    worker: str
+    """Host and process id, for people."""
+    code_version: str | None
+    codec: Codec
+    clock: DatabaseClock
+    handlers: Mapping[str, Handler]
+    reach: timedelta
+    """How far back the ledger remembers; an unknown command that is older is never run blindly."""
+    lock_timeout: timedelta
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One command in a group."""
+
+    delivery: Delivery
+    id: UUID
+    id_hex: str
+    envelope: Envelope | None
+    handler: Handler | None
+    command: Command | None = None
+    outcome: Outcome | None = None
+    """None until it is decided; a record that cannot be run has its outcome from the start."""
+    given: Outcome | None = None
+    """The outcome that it starts with, and again when its transaction is run again."""
+    known: bool = False
+    """The ledger had a row for it before this transaction."""
+    attempt: int = 1
+    attempts_before: int = 0
+    first_failed_at: datetime | None = None
+    released: bool = False
+    """It comes from onceward.parked."""
+    heads: bool = False
+    """It is the head of its held key."""
+    crashed: bool = False
+    """Its last worker died running it; this attempt was counted for that."""
+    drafts: list[Draft] = field(default_factory=list)
+    run_items: list[RunItem] = field(default_factory=list)
+    seconds: float = 0.0
+    run: Run | None = None
+
+    def again(self) -> None:
+        """Forget what a rolled-back transaction found out."""
+        self.outcome = self.given
+        self.known = self.heads = self.crashed = False
+        self.attempt = self.envelope.attempt if self.envelope is not None else 1
+        self.attempts_before = 0
+        self.first_failed_at = None
+        if self.drafts:
+            self.drafts = []
+        if self.run_items:
+            self.run_items = []
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it waits behind its key's head, and its key behind it."""
+        return self.delivery.address is not None and self.handler is not None and self.handler.order != "none"
+
+
+_REGISTRY_REST = timedelta(seconds=1)
+
+
+def prepared(delivery: Delivery, engine: Engine) -> Item:
+    """Decode a delivery's command. What cannot be read, or not now, has its outcome already."""
+    envelope, handler = delivery.envelope, delivery.handler
+    item = Item(delivery, delivery.id, f"{delivery.id.int:032x}", envelope, handler)
+    if envelope is None:
+        refusal = delivery.refusal
+        item.given = Dead(refusal.reason if refusal else "bad_header", describe(refusal) if refusal else "")
+    elif handler is None:
+        item.given = Parked("unknown_type")
+    else:
+        item.attempt = envelope.attempt
+        try:
+            item.command = engine.codec.decode(delivery.payload)
+        except UndecodableError as error:
+            item.given = Parked(error.reason) if error.reason in RESOLVABLE else Dead(error.reason, describe(error))
+        except RegistryUnavailableError:
+            item.given = Busy(_REGISTRY_REST)
+        else:
+            if type(item.command) is not handler.command:
+                wrong = f"The header says {envelope.type}, the payload is a {type(item.command).__name__}."
+                item.given, item.command = Dead("type_mismatch", wrong), None
+            elif envelope.context.deadline is not None and envelope.context.deadline < engine.clock.earliest():
+                item.given = Discarded("deadline")
+    item.outcome = item.given
+    return item

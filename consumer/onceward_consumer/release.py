@@ -1,0 +1,182 @@
+"""Run the parked followers of keys whose head is resolved, in order, guarded by the lock on the key's hold (design D5).
+
+Several workers may do this at once: each locks its keys and skips those of the others. A crash leaves the hold draining
+and the followers parked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from onceward_consumer import settle
+from onceward_consumer.admission import admit_released
+from onceward_consumer.deliveries import Address, Delivery, Kind, headers_from_json
+from onceward_consumer.failure_outcomes import outcome_of
+from onceward_consumer.groups import PASSING, call_all
+from onceward_consumer.items import Engine, Item, prepared
+from onceward_consumer.moods import Mode
+from onceward_consumer.outcomes import Busy, Outcome
+from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Script, Statement
+from onceward_runtime.sql import query
+
+_LOCK: Final = query("onceward_consumer", "release_lock")
+_PARKED: Final = query("onceward_consumer", "release_parked")
+_DRAIN: Final = query("onceward_consumer", "holds_drain")
+_KEYS: Final = 20
+_PER_KEY: Final = 50
+
+
+class Judged(NamedTuple):
+    """The outcome of a follower whose transaction cannot be committed."""
+
+    command_id: UUID
+    outcome: Outcome
+
+
+class Released(NamedTuple):
+    """What one round did."""
+
+    keys: int
+    items: list[Item]
+
+
+class Wakeups:
+    """Says to each kind of executor that keys may wait to be drained."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: set[Kind] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, when there is something to do."""
+        self._listeners.append(wake)
+
+    def set(self) -> None:
+        """There may be something to do for everybody."""
+        with self._lock:
+            self._due = {"sync", "async", "external"}
+        for wake in self._listeners:
+            wake()
+
+    def set_for(self, kind: Kind) -> None:
+        """One kind did not come to an end with it."""
+        with self._lock:
+            self._due.add(kind)
+
+    def due(self, kind: Kind) -> bool:
+        """Whether to look; asks once for each `set`."""
+        with self._lock:
+            found = kind in self._due
+            self._due.discard(kind)
+            return found
+
+
+def release_group(
+    engine: Engine, kind: Kind, *, keys: int = _KEYS, per_key: int = _PER_KEY, judged: Judged | None = None
+) -> Script[Released]:
+    """One round: lock some draining keys, run the first followers of each, let go of keys that have none left.
+
+    Only followers that this kind of executor runs are touched; a key whose next follower is another's is left to it.
+    Where the transaction fails, one follower at a time is run, so that it is known whose fault it was.
+    """
+    addresses: list[Address] = []
+    items: list[Item] = []
+    try:
+        yield Begin(False)
+        addresses = yield from _lock_keys(engine, keys)
+        if not addresses:
+            yield Rollback()
+            return Released(0, [])
+        items, more = yield from _followers(addresses, engine, kind, per_key)
+        yield from admit_released(items, engine)
+        for item in items:
+            if judged is not None and item.id == judged.command_id:
+                item.outcome = judged.outcome
+        yield from call_all(items, engine, Mode.CAREFUL)
+        statements = settle.statements(items, engine, engine.clock.latest())
+        yield Execute(statements + _after(addresses, items, more, engine))
+        yield Commit()
+        return Released(len({item.delivery.address for item in items}), items)
+    except psycopg.Error as error:
+        yield Rollback()
+        if keys > 1:
+            return (yield from release_group(engine, kind, keys=1, per_key=1))
+        if judged is not None or not items or items[0].command is None:
+            raise
+        if not isinstance(error, PASSING):
+            verdict = Judged(items[0].id, outcome_of(error, items[0], engine.clock.latest()))
+            return (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict))
+        yield Begin(False)
+        yield Execute([_to_the_end(addresses, engine)])
+        yield Commit()
+        return Released(0, [])
+
+
+def _lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
+    [answer] = yield Fetch([Statement(_LOCK, (engine.group, keys))])
+    return [(lane, key) for lane, key in answer.rows]
+
+
+def _followers(
+    addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int
+) -> Script[tuple[list[Item], set[Address]]]:
+    """The first followers of each key that `kind` runs, and the keys that may have more than these."""
+    parameters = ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group, per_key)
+    [answer] = yield Fetch([Statement(_PARKED, parameters)])
+    items: list[Item] = []
+    more: set[Address] = set()
+    counts: Counter[Address] = Counter()
+    for row in answer.rows:
+        delivery = delivery_of(row, engine)
+        address = delivery.address
+        assert address is not None
+        counts[address] += 1
+        if delivery.kind != kind or counts[address] == per_key:
+            more.add(address)
+        if delivery.kind != kind:
+            counts[address] = per_key  # whoever is behind it waits for it
+        elif counts[address] <= per_key:
+            item = prepared(delivery, engine)
+            item.released = True
+            items.append(item)
+    return items, more
+
+
+def delivery_of(row: Sequence[Any], engine: Engine) -> Delivery:
+    """A parked row as the delivery that it was."""
+    _, topic, partition, offset, timestamp_ms, key, payload, headers, lane, _ = row
+    return Delivery(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        key=key,
+        payload=payload,
+        headers=headers_from_json(headers),
+        lane=lane,
+        assignment=None,
+        handlers=engine.handlers,
+    )
+
+
+def _after(addresses: Sequence[Address], items: Sequence[Item], more: set[Address], engine: Engine) -> list[Statement]:
+    """What becomes of the holds: let go where nothing is left, at the end of the queue where something is."""
+    held, _ = settle.holds_changed(items, engine.clock.latest())
+    stuck = more | {i.delivery.address for i in items if isinstance(i.outcome, Busy) and i.delivery.address}
+    gone = sorted(a for a in addresses if a not in stuck and a not in held)
+    rest = sorted(a for a in addresses if a in stuck and a not in held)
+    result = settle.let_go(gone, engine) if gone else []
+    if rest:
+        result.append(_to_the_end(rest, engine))
+    return result
+
+
+def _to_the_end(addresses: Sequence[Address], engine: Engine) -> Statement:
+    return Statement(_DRAIN, ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group))

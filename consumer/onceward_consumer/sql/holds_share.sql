@@ -1,0 +1,6 @@
+-- For those who park followers: the holds cannot go away while they do.
+select h.lane, h.key, h.state, h.head_id
+from unnest(%s::text[], %s::text[]) as wanted (lane, key)
+join onceward.holds h on h.consumer_group = %s and h.lane = wanted.lane and h.key = wanted.key
+order by h.lane, h.key
+for key share of h

@@ -1,0 +1,1 @@
+delete from onceward.workers where incarnation = %s

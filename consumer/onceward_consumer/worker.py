@@ -1,0 +1,380 @@
+"""A worker process's service: joins the group, runs the app's handlers, and leaves without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from onceward_consumer import topics
+from onceward_consumer.app import App
+from onceward_consumer.buffer import Buffer
+from onceward_consumer.clocks import DatabaseClock
+from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection
+from onceward_consumer.executors import TaskRunner, ThreadRunner, kinds_of
+from onceward_consumer.heartbeat import Heartbeat
+from onceward_consumer.items import Engine
+from onceward_consumer.moods import Mood
+from onceward_consumer.poller import Poller
+from onceward_consumer.release import Wakeups
+from onceward_runtime import events, kafka, log, migrate, postgres
+from onceward_runtime.settings import Settings
+from onceward_schemas import topics as topic_names
+from onceward_schemas.codec import Codec
+from onceward_schemas.registry import Registry, RegistryClient
+
+_STALL_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker runs; the defaults suit most."""
+
+    threads: int = 4
+    """Connections that run synchronous handlers. Defaults to 4."""
+    tasks: int = 4
+    """Connections that run asynchronous transactional handlers. Defaults to 4."""
+    group_size: int = 100
+    """Commands in one transaction at most; 1 turns grouping off. Defaults to 100."""
+    buffered_records: int = 10_000
+    """Records fetched and not finished at most. Defaults to 10,000."""
+    buffered_bytes: int = 64 << 20
+    """The same in bytes. Defaults to 64 MiB."""
+    lease: timedelta = timedelta(seconds=30)
+    """A worker that was silent for so long is dead to the others. Defaults to 30 s."""
+    reach: timedelta = timedelta(days=30)
+    """How far back the ledger remembers. Defaults to 30 days."""
+    lock_timeout: timedelta = timedelta(seconds=1)
+    """How long a group waits for a row that somebody else has locked. Defaults to 1 s."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """After this PostgreSQL ends a transaction and its session, so that a frozen worker frees its keys. Defaults to 60 s."""
+    idle_timeout: timedelta = timedelta(seconds=30)
+    """The same for a transaction in which nothing happens. Defaults to 30 s."""
+    session_timeout: timedelta = timedelta(seconds=45)
+    """After this the broker gives a silent worker's partitions to others. Defaults to 45 s."""
+    kafka: Mapping[str, Any] | None = None
+    """More librdkafka settings for the consumer. Defaults to none."""
+
+
+class Worker:
+    """The service that `onceward worker` runs."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        options: WorkerOptions | None = None,
+        *,
+        registry: Registry | None = None,
+        code_version: str | None = None,
+    ) -> None:
+        self.name = f"worker {app.name}"
+        self._app = app
+        self._settings = settings
+        self._options = options or WorkerOptions()
+        host, pid = socket.gethostname(), os.getpid()
+        self.incarnation = uuid.uuid4()
+        codec = Codec(registry or registry_of(settings), commands=[h.command for h in app.handlers.values()])
+        self._engine = Engine(
+            group=app.name,
+            incarnation=self.incarnation,
+            worker=f"{host}/{pid}",
+            code_version=code_version or os.environ.get("CODE_VERSION"),
+            codec=codec,
+            clock=DatabaseClock(),
+            handlers=dict(app.handlers),
+            reach=self._options.reach,
+            lock_timeout=self._options.lock_timeout,
+        )
+        self._kinds = kinds_of(self._engine)
+        self._wakeups = Wakeups()
+        self._mood = Mood()
+        self._buffer = Buffer(
+            most_records=self._options.buffered_records,
+            most_bytes=self._options.buffered_bytes,
+            runners=self._options.threads,
+        )
+        self._wakeups.listen(self._buffer.poke)
+        self._threads: list[ThreadRunner] = []
+        self._loop: LoopThread | None = None
+        self._poller: Poller | None = None
+        self._heartbeat = Heartbeat(self._engine, settings, self._options.lease, self._wakeups, host=host, pid=pid)
+        self._stopped = threading.Event()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Check what the worker needs, register it and join the group.
+
+        Raises: DatabaseError, BrokerError, SchemaMissingError, RegistryUnavailableError: each says what to do.
+        """
+        migrate.check(self._settings)
+        subscribed = topics.check(self._app, self._settings)
+        self._engine.codec.preload()
+        self._heartbeat.start()
+        log.emit(
+            events.WORKER_REGISTERED,
+            incarnation=self.incarnation,
+            group=self._app.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self._threads = [
+            ThreadRunner(
+                f"onceward-runner-{number}",
+                engine=self._engine,
+                buffer=self._buffer,
+                open_=self.open,
+                wakeups=self._wakeups,
+                mood=self._mood,
+                most=self._options.group_size,
+            )
+            for number in range(self._options.threads)
+        ]
+        for runner in self._threads:
+            runner.start()
+        if self._kinds & {"async", "external"}:
+            self._loop = LoopThread(self)
+            self._loop.start()
+        self._poller = Poller(
+            self._consumer_config(),
+            group=self._app.name,
+            topics=lanes_of(self._app, subscribed),
+            handlers=self._engine.handlers,
+            buffer=self._buffer,
+            clock=self._engine.clock,
+        )
+        self._poller.start()
+        self._wakeups.set()
+
+    def stop(self) -> None:
+        """Stop fetching, finish what runs within the drain time-out, commit, and leave the group."""
+        if self._stopping:
+            self._stopped.wait(self._settings.drain_timeout.total_seconds())
+            return
+        self._stopping = True
+        started = time.monotonic()
+        until = started + self._settings.drain_timeout.total_seconds()
+        log.emit(events.WORKER_DRAINING, in_flight=self._in_flight(), buffered=self._buffer.records)
+        self._heartbeat.drain()
+        self._buffer.close()
+        for runner in self._threads:
+            runner.stop()
+        if self._poller is not None:
+            self._poller.stop(settle=functools.partial(self._settle, until - 2.0), timeout=until - time.monotonic())
+        else:
+            self._settle(until - 2.0)
+        self._heartbeat.stop()
+        self._stopped.set()
+        log.emit(events.WORKER_DRAINED, seconds=time.monotonic() - started, unfinished=self._in_flight())
+
+    def _settle(self, until: float) -> None:
+        """Wait for the runners. In the poller's thread: the broker does not take that for death within its time-outs."""
+        if self._loop is not None:
+            self._loop.stop(until - time.monotonic())
+        for runner in self._threads:
+            runner.join(until - time.monotonic())
+
+    def _in_flight(self) -> int:
+        return sum(runner.busy for runner in self._threads) + (self._loop.busy if self._loop is not None else 0)
+
+    def alive(self) -> bool:
+        """Whether every loop makes progress, or waits for a database or broker that is away."""
+        if self._stopping or self._poller is None:
+            return True
+        now = time.monotonic()
+        if not self._poller.running or now - self._poller.turned_at > _STALL_SECONDS:
+            return False
+        if any(runner.failure is not None for runner in self._threads):
+            return False
+        return self._loop is None or self._loop.running
+
+    def ready(self) -> bool:
+        """Whether the group has given it its share and the database answers."""
+        return (
+            not self._stopping
+            and self._poller is not None
+            and self._poller.assigned
+            and self.alive()
+            and self._heartbeat.healthy
+            and not any(runner.backoff.lost for runner in self._threads)
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether a loop died although nobody stopped the worker."""
+        return self._poller is not None and not self._stopping and not self.alive() and self.error is not None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What a loop died of."""
+        failures = [runner.failure for runner in self._threads]
+        if self._poller is not None:
+            failures.append(self._poller.failure)
+        if self._loop is not None:
+            failures.append(self._loop.failure)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def open(self) -> HandlerConnection:
+        """A connection for a runner."""
+        with postgres.translated():
+            return HandlerConnection.connect(autocommit=True, **self._parameters())
+
+    async def open_async(self) -> AsyncHandlerConnection:
+        """A connection for a task."""
+        with postgres.translated():
+            return await AsyncHandlerConnection.connect(autocommit=True, **self._parameters())
+
+    def _parameters(self) -> dict[str, Any]:
+        limits = postgres.SessionLimits(
+            lock_timeout=self._options.lock_timeout,
+            transaction_timeout=self._options.transaction_timeout,
+            idle_in_transaction_session_timeout=self._options.idle_timeout,
+            client_connection_check_interval=timedelta(seconds=5),
+        )
+        return postgres.parameters_of(
+            self._settings, f"onceward worker {self._app.name}", limits, timedelta(seconds=10)
+        )
+
+    def _consumer_config(self) -> dict[str, Any]:
+        options = self._options
+        session = round(options.session_timeout.total_seconds() * 1000)
+        return kafka.consumer_config(
+            self._settings,
+            self._app.name,
+            **{
+                "session.timeout.ms": session,
+                "heartbeat.interval.ms": min(3000, session // 3),
+                "max.poll.interval.ms": max(300_000, session),
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 20,
+                "queued.min.messages": 20_000,
+                "queued.max.messages.kbytes": 16_384,
+                "client.id": f"onceward-{self._app.name}-{self._engine.worker}",
+            }
+            | dict(options.kafka or {}),
+        )
+
+
+class LoopThread:
+    """The thread with the event loop, on which asynchronous handlers run."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._thread = threading.Thread(target=self._run, name="onceward-loop", daemon=True)
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runners: list[TaskRunner] = []
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Returns once the loop runs."""
+        self._thread.start()
+        self._started.wait(10)
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread lives."""
+        return self._thread.is_alive()
+
+    @property
+    def busy(self) -> int:
+        """How many runners have something in hand."""
+        return sum(runner.busy for runner in self._runners)
+
+    def stop(self, timeout: float) -> None:
+        """Finish what runs, at most for so long; what is left then is cancelled."""
+        loop = self._loop
+        if loop is None or not self._thread.is_alive():
+            return
+        loop.call_soon_threadsafe(self._stop_runners)
+        self._thread.join(max(0.0, timeout))
+        if self._thread.is_alive():
+            loop.call_soon_threadsafe(self._cancel)
+            self._thread.join(1.0)
+
+    def _stop_runners(self) -> None:
+        for runner in self._runners:
+            runner.stop()
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            if not self._worker._stopping:
+                self.failure = error
+        finally:
+            self._started.set()
+
+    async def _main(self) -> None:
+        worker = self._worker
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        if "async" in worker._kinds:
+            self._runners = [
+                TaskRunner(
+                    f"onceward-task-{number}",
+                    engine=worker._engine,
+                    buffer=worker._buffer,
+                    open_=worker.open_async,
+                    wakeups=worker._wakeups,
+                    mood=worker._mood,
+                    most=worker._options.group_size,
+                )
+                for number in range(worker._options.tasks)
+            ]
+            worker._buffer.listen("async", self._poke)
+        self._tasks = [asyncio.create_task(runner.run()) for runner in self._runners]
+        self._started.set()
+        await asyncio.gather(*self._tasks)
+
+    def _poke(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for runner in self._runners:
+            runner.work.set()
+
+
+def lanes_of(app: App, subscribed: tuple[str, ...]) -> dict[str, tuple[str, timedelta | None]]:
+    """For each topic its lane, and its delay where it is a tier; tiers that no policy names any more included."""
+    result: dict[str, tuple[str, timedelta | None]] = {lane: (lane, None) for lane in app.lanes}
+    for lane in app.lanes:
+        for delay in app.tiers(lane):
+            result[topic_names.tier(lane, app.name, delay)] = (lane, delay)
+    for topic in subscribed:
+        if topic not in result:
+            lane, _, label = topic.rpartition(f".{app.name}.retry.")
+            result[topic] = (lane, _delay(label))
+    return {topic: result[topic] for topic in subscribed}
+
+
+def _delay(label: str) -> timedelta:
+    number, unit = re.fullmatch(r"(\d+)(ms|s|m|h|d)", label).groups()  # type: ignore[union-attr]
+    names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    return timedelta(**{names[unit]: int(number)})
+
+
+def registry_of(settings: Settings) -> RegistryClient:
+    """The registry that the settings name."""
+    password = settings.registry_password
+    return RegistryClient(
+        settings.registry_url,
+        user=settings.registry_user,
+        password=password.get_secret_value() if password is not None else None,
+        timeout_seconds=settings.registry_timeout.total_seconds(),
+        ca_location=str(settings.registry_ssl_ca) if settings.registry_ssl_ca is not None else None,
+    )
