@@ -129,7 +129,7 @@ def run_until_signal(services: Sequence[Service]) -> int:
     Returns the exit code: 0 after a signal, 1 after a service died. Call it from the main thread.
     """
     started: list[Service] = []
-    with _signals() as asked:
+    with _signals() as (asked, received):
         try:
             for service in services:
                 if asked.is_set():
@@ -141,6 +141,7 @@ def run_until_signal(services: Sequence[Service]) -> int:
                 if dead := _died(started):
                     log.emit(events.SERVICE_DIED, service=dead.name, error=getattr(dead, "error", None))
                     return 1
+            log.emit(events.SERVICE_STOPPING, signal=received[0])
             return 0 if _stopped_all(started) else 1
         finally:
             _stopped_all(started)
@@ -166,21 +167,22 @@ def _stopped_all(services: list[Service]) -> bool:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that the first SIGTERM or SIGINT sets. The second has its ordinary effect."""
+def _signals() -> Iterator[tuple[threading.Event, list[str]]]:
+    """An event that the first SIGTERM or SIGINT sets, and its name. A second one ends the process."""
     asked = threading.Event()
+    received: list[str] = []
     ordinary = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def on_signal(number: int, _frame: object) -> None:
         for each in ordinary:
             signal.signal(each, signal.SIG_DFL)
-        asked.set()
-        log.emit(events.SERVICE_STOPPING, signal=signal.Signals(number).name)
+        received.append(signal.Signals(number).name)
+        asked.set()  # and nothing more: a log line here could meet a lock that the interrupted code holds
 
     for number in ordinary:
         signal.signal(number, on_signal)
     try:
-        yield asked
+        yield asked, received
     finally:
         for number, handler in ordinary.items():
             signal.signal(number, handler)

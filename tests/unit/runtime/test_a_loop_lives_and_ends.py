@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -121,14 +123,19 @@ PROCESS = """
 """
 
 
-def process(mode: str) -> subprocess.Popen[str]:
+@contextmanager
+def process(mode: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", textwrap.dedent(PROCESS), mode]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as started:
+        watchdog = threading.Timer(20, started.kill)
+        watchdog.start()
+        yield started
+        watchdog.cancel()
 
 
-def read_until(started: subprocess.Popen[str], word: str) -> str:
+def read_until(started: subprocess.Popen[str], word: str) -> None:
     assert started.stdout is not None
-    return next(line for line in started.stdout if word in line)
+    assert any(word in line for line in started.stdout), f"the process ended without {word!r}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -14,7 +14,7 @@ from onceward_runtime.settings import Settings
 from onceward_schemas.errors import BrokerError, BrokerUnavailableError
 
 SETTINGS = Settings(kafka_bootstrap_servers="127.0.0.1:1")
-SOON = timedelta(seconds=1)
+SOON = timedelta(seconds=0.3)
 
 
 def test_producers_are_idempotent_and_partition_as_java_does() -> None:
