@@ -159,11 +159,12 @@ def test_an_app_name_that_kafka_refuses_is_refused(name: Any) -> None:
         App(name)
 
 
-def test_lanes_that_kafka_takes_for_one_are_refused() -> None:
+@pytest.mark.parametrize("lanes", [("hr.moves", "hr_moves"), ("hr_moves", "hr.moves")])
+def test_lanes_that_kafka_takes_for_one_are_refused(lanes: tuple[str, str]) -> None:
     app = App("hr")
-    app.handler(Move)(handle)
+    app.handler(Move, lane=lanes[0])(handle)
     with pytest.raises(AppError, match="differ only in dots and underscores"):
-        app.handler(command("hr.Pay", lane="hr_moves"))(handle)
+        app.handler(command("hr.Pay", lane=lanes[1]))(handle)
 
 
 def generator(command: Any, ctx: Any) -> Iterator[int]:

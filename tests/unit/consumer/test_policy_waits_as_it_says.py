@@ -88,6 +88,12 @@ def test_jitter_spreads_over_two_tiers_and_the_tolerance_only() -> None:
         assert wait == timedelta(seconds=expected)
 
 
+def test_jitter_does_not_run_past_the_end() -> None:
+    policy = exponential("1s", "8s", attempts=6, within="1500ms")
+    wait = next_delay(policy, 1, None, NOW, chance=iter([0.1, 0.5]).__next__)
+    assert wait == timedelta(seconds=1.5)
+
+
 def test_without_jitter_there_is_no_chance() -> None:
     def chance() -> float:
         raise AssertionError("asked")
