@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import psycopg
+from psycopg import errors
 
 from onceward_producer.rows import INSERT_MANY, OutboxRow, arrays
 from onceward_runtime.sql import query
@@ -85,6 +86,28 @@ def emit(connection: psycopg.Connection[Any], app: str, epochs: Epochs, planned:
             },
         )
     return Emitted(decided, fenced)
+
+
+def emit_all(
+    connection: psycopg.Connection[Any], app: str, epochs: Mapping[int, int], planned: list[Planned]
+) -> list[Emitted]:
+    """All in one transaction; if the server refuses it, one by one, so that one schedule's rows cannot stop others."""
+    if not planned:
+        return []
+    try:
+        return [emit(connection, app, epochs, planned)]
+    except psycopg.Error as error:
+        if not _is_about_rows(error):
+            raise
+        if len(planned) == 1:
+            return [emit(connection, app, epochs, [planned[0].failed(error)])]
+    return [emitted for one in planned for emitted in emit_all(connection, app, epochs, [one])]
+
+
+def _is_about_rows(error: psycopg.Error) -> bool:
+    """Whether it may come from one schedule's rows, and not from the server, a lock or the connection."""
+    elsewhere = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return not elsewhere or isinstance(error, errors.QueryCanceled | errors.ProgramLimitExceeded)
 
 
 def _still_led(

@@ -22,10 +22,9 @@ from onceward_runtime.database_loop import DatabaseLoop
 from onceward_runtime.postgres import SessionLimits
 from onceward_runtime.settings import Settings
 from onceward_scheduler.definitions import Definition, definitions, redeclare, register
-from onceward_scheduler.emission import Emitted, emit, read_due, seconds_until_due, take_epoch
+from onceward_scheduler.emission import Emitted, emit_all, read_due, seconds_until_due, take_epoch
 from onceward_scheduler.functions import Functions
 from onceward_scheduler.leadership import Leadership
-from onceward_scheduler.planning import Planned
 
 _BATCH = 500
 _LONGEST_SLEEP = 5.0
@@ -106,7 +105,7 @@ class Scheduler:
         due = read_due(connection, self._app, self._epochs, known, _BATCH)
         planned = self._functions.plan(due, self._definitions)
         decided = 0
-        for emitted in _emit_all(connection, self._app, dict(self._epochs), planned):
+        for emitted in emit_all(connection, self._app, dict(self._epochs), planned):
             decided += len(emitted.ticks)
             self._report(emitted)
         if due and not decided:  # somebody is changing them, or leads them now
@@ -162,25 +161,3 @@ class Scheduler:
                 log.emit(events.TICK_SKIPPED, **where, reason=tick.reason)
             else:
                 log.emit(events.TICK_FAILED, **where, error=tick.reason)
-
-
-def _emit_all(
-    connection: psycopg.Connection[Any], app: str, epochs: Mapping[int, int], planned: list[Planned]
-) -> list[Emitted]:
-    """All in one transaction; if the server refuses it, one by one, so that one schedule's rows cannot stop others."""
-    if not planned:
-        return []
-    try:
-        return [emit(connection, app, epochs, planned)]
-    except psycopg.Error as error:
-        if not _is_about_rows(error):
-            raise
-        if len(planned) == 1:
-            return [emit(connection, app, epochs, [planned[0].failed(error)])]
-    return [emitted for one in planned for emitted in _emit_all(connection, app, epochs, [one])]
-
-
-def _is_about_rows(error: psycopg.Error) -> bool:
-    """Whether it may come from one schedule's rows, and not from the server, a lock or the connection."""
-    elsewhere = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return not elsewhere or isinstance(error, errors.QueryCanceled | errors.ProgramLimitExceeded)

@@ -28,7 +28,6 @@ def verdicts(first: datetime, now: datetime, catch_up: CatchUp, limit: int = 500
 
 def test_a_tick_is_due_at_its_instant_and_not_before() -> None:
     just_before = START - timedelta(microseconds=1)
-    assert due_ticks(MINUTELY, START, just_before, CatchUp()) == due_ticks(MINUTELY, START, just_before, CatchUp())
     assert due_ticks(MINUTELY, START, just_before, CatchUp()).ticks == []
     due = due_ticks(MINUTELY, START, START, CatchUp())
     assert ([tick.scheduled_at for tick in due.ticks], due.next_at) == ([START], START + timedelta(minutes=1))
@@ -60,7 +59,7 @@ def test_last_lets_all_but_the_last_go() -> None:
 
 def test_a_long_backlog_is_decided_in_portions() -> None:
     now = START + timedelta(minutes=10)
-    due = due_ticks(MINUTELY, START, now, CatchUp(mode="last"), limit=3)
+    due = due_ticks(MINUTELY, START, now, CatchUp(window=timedelta(hours=1), mode="last"), limit=3)
     assert [tick.skipped_because for tick in due.ticks] == ["superseded"] * 3
     assert due.next_at == START + timedelta(minutes=3)
 
@@ -147,7 +146,7 @@ def test_what_the_codec_raises_fails_the_tick() -> None:
 def test_a_bad_rule_names_its_schedule() -> None:
     app = App("hr")
     app.schedule("0 25 * * *", id="digest")(lambda tick: None)
-    with pytest.raises(AppError, match="The schedule 'digest': .*bad hour"):
+    with pytest.raises(AppError, match=r"The schedule 'digest': .*bad hour"):
         definitions(app)
 
 
