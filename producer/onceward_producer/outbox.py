@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack, overload, runtime_checkable
 from uuid import UUID
 
@@ -38,7 +38,7 @@ class Preloader(Protocol):
 class Outbox:
     """Records commands in the caller's transaction; safe to share between threads. Never begins, commits or rolls back.
 
-    Every method takes a SQLAlchemy session or connection or a psycopg connection, and returns an awaitable for their
+    Every method takes a SQLAlchemy session or connection or a psycopg connection, and returns a coroutine for their
     async forms.
     """
 
@@ -63,10 +63,10 @@ class Outbox:
     @overload
     def publish(
         self, transaction: AsyncTransaction, command: Command, **options: Unpack[PublishOptions]
-    ) -> Awaitable[Published]: ...
+    ) -> Coroutine[Any, Any, Published]: ...
     def publish(
         self, transaction: SyncTransaction | AsyncTransaction, command: Command, **options: Unpack[PublishOptions]
-    ) -> Published | Awaitable[Published]:
+    ) -> Published | Coroutine[Any, Any, Published]:
         """Record one command, with one statement. The id is known at once; durable is what the caller commits.
 
         What is raised before the statement (a bad value, a registry that is down) leaves the transaction usable.
@@ -84,13 +84,13 @@ class Outbox:
     @overload
     def publish_many(
         self, transaction: AsyncTransaction, commands: Iterable[Item], **options: Unpack[PublishOptions]
-    ) -> Awaitable[PublishedMany]: ...
+    ) -> Coroutine[Any, Any, PublishedMany]: ...
     def publish_many(
         self,
         transaction: SyncTransaction | AsyncTransaction,
         commands: Iterable[Item],
         **options: Unpack[PublishOptions],
-    ) -> PublishedMany | Awaitable[PublishedMany]:
+    ) -> PublishedMany | Coroutine[Any, Any, PublishedMany]:
         """Record any number of commands, a batch at a time, in their order; all of them or, on an error, none.
 
         `commands` may be a generator; each is a command or a pair of a command and its own options, which go before
@@ -101,10 +101,10 @@ class Outbox:
     @overload
     def cancel_delayed(self, transaction: SyncTransaction, command_id: UUID) -> bool: ...
     @overload
-    def cancel_delayed(self, transaction: AsyncTransaction, command_id: UUID) -> Awaitable[bool]: ...
+    def cancel_delayed(self, transaction: AsyncTransaction, command_id: UUID) -> Coroutine[Any, Any, bool]: ...
     def cancel_delayed(
         self, transaction: SyncTransaction | AsyncTransaction, command_id: UUID
-    ) -> bool | Awaitable[bool]:
+    ) -> bool | Coroutine[Any, Any, bool]:
         """Take back a command that was published with `not_before` and is not due yet; frees its dedupe key.
 
         False says that it was not there: never published so, taken back already, or on its way.
@@ -112,7 +112,7 @@ class Outbox:
         return _carried_out(transaction, cancel_delayed(command_id))
 
 
-def _carried_out(transaction: Any, work: Work[T]) -> T | Awaitable[T]:
+def _carried_out(transaction: Any, work: Work[T]) -> T | Coroutine[Any, Any, T]:
     if isinstance(transaction, psycopg.Connection):
         return run(PsycopgDoor(transaction), work)
     if isinstance(transaction, psycopg.AsyncConnection):

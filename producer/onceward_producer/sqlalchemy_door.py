@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -56,8 +56,8 @@ class SqlalchemyDoor:
         return error
 
 
-def carried_out(transaction: object, work: Work[T]) -> T | Awaitable[T]:
-    """Carry out the work on any of SQLAlchemy's transactions; an awaitable for its async ones."""
+def carried_out(transaction: object, work: Work[T]) -> T | Coroutine[Any, Any, T]:
+    """Carry out the work on any of SQLAlchemy's transactions; a coroutine for its async ones."""
     if isinstance(transaction, scoped_session | async_scoped_session):
         transaction = transaction()
     if isinstance(transaction, Session | Connection):
