@@ -38,6 +38,11 @@ def test_a_database_belongs_to_one_test(database: str, services: Services, migra
         assert connection.execute("SELECT to_regclass('mark')").fetchone() == (None,)
 
 
+def test_a_database_has_all_tables(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('onceward.outbox') IS NOT NULL").fetchone() == (True,)
+
+
 def test_a_dropped_database_takes_sessions_and_slots_with_it(services: Services, migrated_template: str) -> None:
     with fresh_database(services.dsn, migrated_template) as dsn:
         name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
