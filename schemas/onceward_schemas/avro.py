@@ -14,6 +14,8 @@ from onceward_schemas.errors import SchemaError
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 MAX_DEPTH = 32
+MAX_SIZE = 10_000
+"""Types in a schema when every name is written out, so that no schema takes long to walk."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 
 
@@ -134,6 +136,7 @@ def described(node: AvroType) -> str:
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, AvroType | None] = {}
+        self._sizes: dict[str, int] = {}
 
     def read(self, schema: Any, namespace: str, at: str, depth: int) -> AvroType:
         if depth > MAX_DEPTH:
@@ -211,7 +214,21 @@ class _Parser:
         else:
             node = Record(name=full, fields=self._fields(schema, space, at, depth), doc=doc, aliases=aliases)
         self._named[full] = node
+        self._sizes[full] = 1 + sum(self._size(field.type) for field in node.fields) if isinstance(node, Record) else 1
+        if self._sizes[full] > MAX_SIZE:
+            raise _error(at, f"holds more than {MAX_SIZE:,} types", "Split the record.")
         return node
+
+    def _size(self, node: AvroType) -> int:
+        match node:
+            case Array(items=inner) | Map(values=inner):
+                return 1 + self._size(inner)
+            case Union(branches=branches):
+                return 1 + sum(map(self._size, branches))
+            case Record(name=name):
+                return self._sizes[name]
+            case _:
+                return 1
 
     def _fields(self, schema: Mapping[str, Any], namespace: str, at: str, depth: int) -> tuple[Field, ...]:
         fields = schema.get("fields")

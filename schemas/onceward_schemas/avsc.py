@@ -18,9 +18,10 @@ from onceward_schemas.avro import Array, AvroType, Enum, Field, Fixed, Map, Prim
 from onceward_schemas.command import CommandSchema
 from onceward_schemas.compatibility import Finding
 from onceward_schemas.errors import SchemaError, TopicNameError
+from onceward_schemas.leaves import LOGICAL
 from onceward_schemas.plain import default_value
 from onceward_schemas.topics import checked
-from onceward_schemas.values import LOGICAL, from_plain
+from onceward_schemas.values import from_plain
 
 _PROPERTIES = {"version": int, "lane": str, "key": str, "aggregate": str, "owner": str}
 _EXAMPLE = '"onceward": {"version": 1, "lane": "hr.notify", "key": "employee_id", "aggregate": "employee"}'

@@ -25,9 +25,10 @@ from onceward_schemas.errors import (
     SchemaMissingError,
     UndecodableError,
 )
+from onceward_schemas.leaves import Convert, MismatchError
 from onceward_schemas.plain import has_many_branches, plain_schema, reader_schema
 from onceward_schemas.registry import Registry
-from onceward_schemas.values import ClassOf, Convert, MismatchError, record_from_plain, to_plain
+from onceward_schemas.values import ClassOf, record_from_plain, to_plain
 
 MAX_BYTES = 1_000_000 - 16_384
 """The default size cap: Kafka's usual limit less room for key and headers."""
@@ -41,6 +42,13 @@ class Inspected:
     type: str
     schema_id: int
     values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    command: type[Command]
+    node: Record
+    build: Convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Codec:
     ) -> None:
         self._registry = registry
         self._max_bytes = max_bytes
-        self._types: dict[str, type[Command]] = {}
+        self._types: dict[str, _Known] = {}
         self._writers: dict[type[Command], _Writer] = {}
         self._readers: dict[int, _Reader] = {}
         self._lock = threading.Lock()
@@ -76,20 +84,24 @@ class Codec:
     def add(self, command: type[Command]) -> None:
         """Make a type known to `decode`. Types that are only encoded need not be added.
 
-        Raises: SchemaError where another class has the name.
+        Raises: SchemaError where another class has the name, or the class does not fit its schema.
         """
-        name = command.SCHEMA.name
-        if self._types.setdefault(name, command) is not command:
-            raise SchemaError(f"Two classes stand for {name}.", remedy="Import the generated module once, by one name.")
+        schema = _declared(command)
+        node = _record(schema)
+        known = _Known(command, node, record_from_plain(node, classes_beside(command, node)))
+        if self._types.setdefault(schema.name, known).command is not command:
+            raise SchemaError(
+                f"Two classes stand for {schema.name}.", remedy="Import the generated module once, by one name."
+            )
 
     def preload(self) -> None:
         """Fetch what the known types need, so that no command waits for the registry: own ids, all writers' schemas.
 
         Raises: SchemaMissingError for a type that is not registered; RegistryUnavailableError.
         """
-        for command in tuple(self._types.values()):
-            self._writer(command)
-            for version in self._registry.versions(command.SCHEMA.name):
+        for name, known in tuple(self._types.items()):
+            self._writer(known.command)
+            for version in self._registry.versions(name):
                 try:
                     self._reader(version.id)
                 except UndecodableError:  # matters only if a record of that version arrives
@@ -167,14 +179,14 @@ class Codec:
 
     def _reader(self, schema_id: int) -> _Reader:
         _, writer = self._written_as(schema_id)
-        command = self._types.get(writer.name)
-        if command is None:
+        known = self._types.get(writer.name)
+        if known is None:
             raise UndecodableError(
                 f"No class stands for {writer.name} (schema id {schema_id}).",
                 reason="unknown_type",
                 remedy="Register a handler for the type, or send it to another lane.",
             )
-        reader = _record(_declared(command))
+        reader = known.node
         unsafe = next(iter(breaks(writer=writer, reader=reader)), None)
         if unsafe is not None:
             raise UndecodableError(
@@ -188,7 +200,7 @@ class Codec:
                     writer=plain_schema(writer),
                     reader=None if plain_schema(writer) == plain_schema(reader) else reader_schema(reader),
                     named=has_many_branches(writer),
-                    build=record_from_plain(reader, classes_beside(command, reader)),
+                    build=known.build,
                 )
             return self._readers[schema_id]
 
@@ -262,7 +274,7 @@ def _schema_id(payload: bytes) -> int:
 
 
 def _undecodable(schema_id: int, error: Exception) -> UndecodableError:
-    what = "the value ends early" if isinstance(error, (EOFError, IndexError)) else type(error).__name__
+    what = "the value ends early" if isinstance(error, EOFError) else type(error).__name__
     return UndecodableError(
         f"The value is not Avro of schema id {schema_id} ({what}).",
         reason="undecodable",
