@@ -186,8 +186,8 @@ _DEFAULTS: dict[str, Any] = {
     "message.max.bytes": 1_000_000,
     "batch.size": 1_000_000,
     "linger.ms": 5,
-    "queue.buffering.max.kbytes": 32_768,
-    "queue.buffering.max.messages": 50_000,
+    "queue.buffering.max.kbytes": 16_384,
+    "queue.buffering.max.messages": 20_000,
 }
 
 

@@ -1,0 +1,102 @@
+"""`onceward outbox parked`: rows that Kafka will never accept, and what to do with them."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated, Any
+
+import psycopg
+import typer
+
+from onceward_cli.output import Output, OutputOption, say, show
+from onceward_outbox_relay import decisions
+from onceward_outbox_relay.decisions import Selection
+from onceward_runtime import postgres, settings
+from onceward_schemas.errors import OncewardError
+
+app = typer.Typer(help="Look into the outbox and decide on parked rows.", no_args_is_help=True)
+parked = typer.Typer(help="Rows that Kafka will never accept as they are.", no_args_is_help=True)
+app.add_typer(parked, name="parked")
+
+Seqs = Annotated[list[int] | None, typer.Argument(help="Numbers of the rows, as `list` shows them.")]
+Topic = Annotated[str | None, typer.Option(help="Only rows of this topic.")]
+Key = Annotated[str | None, typer.Option(help="Only rows of this key.")]
+Reason = Annotated[str | None, typer.Option(help="Only rows parked for this reason.")]
+All = Annotated[bool, typer.Option("--all", help="Every parked row.")]
+Because = Annotated[str | None, typer.Option(help="Why; kept with the row.")]
+Actor = Annotated[str | None, typer.Option(help="Who decides. Defaults to the user of this machine.")]
+State = Annotated[str, typer.Option(help="parked, replaying, replayed, discarded, or any.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+
+
+@parked.command("list")
+def list_rows(
+    output: OutputOption = Output.TABLE,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    state: State = "parked",
+    limit: Limit = 100,
+) -> None:
+    """List rows in the order in which they were published."""
+    selection = Selection(topic=topic, key=key, reason=reason, state=None if state == "any" else state)
+    with _connected() as connection:
+        show(decisions.parked_rows(connection, selection, limit), output, empty="No row is parked.")
+
+
+@parked.command()
+def replay(
+    seqs: Seqs = None,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    everything: All = False,
+    because: Because = None,
+    actor: Actor = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let the relay try rows again, in order; their followers go on after them."""
+    selection = _selection(seqs, topic, key, reason, everything)
+    with _connected() as connection:
+        done = decisions.replay(connection, selection, actor=actor or getpass.getuser(), because=because)
+    _tell(done, "The relay will try {} again.", output)
+
+
+@parked.command()
+def discard(
+    seqs: Seqs = None,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    everything: All = False,
+    because: Because = None,
+    actor: Actor = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give rows up; their followers go on by themselves."""
+    selection = _selection(seqs, topic, key, reason, everything)
+    with _connected() as connection:
+        done = decisions.discard(connection, selection, actor=actor or getpass.getuser(), because=because)
+    _tell(done, "Discarded {}.", output)
+
+
+def _selection(
+    seqs: list[int] | None, topic: str | None, key: str | None, reason: str | None, everything: bool
+) -> Selection:
+    """Raises: OncewardError when nothing narrows the rows and `--all` is not given."""
+    if not (seqs or topic or key or reason or everything):
+        raise OncewardError("No rows are named.", remedy="Give their numbers, --topic, --key, --reason, or --all.")
+    return Selection(seqs=tuple(seqs) if seqs else None, topic=topic, key=key, reason=reason)
+
+
+def _tell(seqs: list[int], text: str, output: Output) -> None:
+    if output is Output.JSON:
+        show([{"seq": seq} for seq in sorted(seqs)], output)
+        return
+    if not seqs:
+        raise OncewardError("No parked row fits.", remedy="See `onceward outbox parked list --state any`.")
+    say(text.format(f"{len(seqs)} row{'s' if len(seqs) > 1 else ''}"))
+
+
+def _connected() -> psycopg.Connection[Any]:
+    return postgres.connect(settings.load(), application_name="onceward outbox", autocommit=True)
