@@ -117,7 +117,7 @@ class DatabaseLoop:
                     self._recovered()
                     self._sleep(pause, connection)
                 except Exception as error:
-                    self._failed(error)
+                    self._failed(error, connection)
                     if connection is not None:
                         connection.close()
                         connection = None
@@ -126,9 +126,13 @@ class DatabaseLoop:
             if connection is not None:
                 connection.close()
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, connection: psycopg.Connection[Any] | None) -> None:
         self._failures += 1
-        lost = isinstance(error, DatabaseError | psycopg.OperationalError | psycopg.InterfaceError)
+        lost = (
+            connection is None
+            or connection.closed
+            or isinstance(error, DatabaseError | psycopg.OperationalError | psycopg.InterfaceError)
+        )
         if not lost:
             log.emit(events.SERVICE_STEP_FAILED, service=self.name, error=error)
         elif self._lost_at is None:

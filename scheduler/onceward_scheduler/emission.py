@@ -97,7 +97,7 @@ def emit_all(
     try:
         return [emit(connection, app, epochs, planned)]
     except psycopg.Error as error:
-        if not _is_about_rows(error):
+        if connection.closed or not _is_about_rows(error):
             raise
         if len(planned) == 1:
             return [emit(connection, app, epochs, [planned[0].failed(error)])]
