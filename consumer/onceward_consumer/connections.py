@@ -117,7 +117,7 @@ class HandlerConnection(psycopg.Connection[Any]):
     def __exit__(self, *exception: object) -> None:
         if self.guarded:
             raise misuse("`with ctx.connection:`")
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[arg-type]
 
     def tpc_begin(self, *arguments: Any) -> NoReturn:
         raise misuse("tpc_begin()")
@@ -185,7 +185,7 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     async def __aexit__(self, *exception: object) -> None:
         if self.guarded:
             raise misuse("`async with ctx.connection:`")
-        await super().__aexit__(*exception)
+        await super().__aexit__(*exception)  # type: ignore[arg-type]
 
     async def tpc_begin(self, *arguments: Any) -> NoReturn:
         raise misuse("tpc_begin()")

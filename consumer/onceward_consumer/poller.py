@@ -179,9 +179,9 @@ class Poller:
                 partition=partition,  # type: ignore[arg-type]
                 offset=offset,  # type: ignore[arg-type]
                 timestamp_ms=message.timestamp()[1],
-                key=message.key(),  # type: ignore[arg-type]
+                key=message.key(),
                 payload=message.value(),
-                headers=message.headers() or [],
+                headers=message.headers() or [],  # type: ignore[arg-type]
                 lane=topics[topic][0],  # type: ignore[index]
                 assignment=tenure,
                 handlers=handlers,

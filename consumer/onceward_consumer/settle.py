@@ -124,7 +124,7 @@ def _ledger(items: Iterable[Item], engine: Engine) -> list[Statement]:
                 {
                     "group": engine.group,
                     "ids": [i.id for i in changed],
-                    "states": [_STATES[type(i.outcome)] for i in changed],  # type: ignore[index]
+                    "states": [_STATES[type(i.outcome)] for i in changed],
                     "attempts": [i.attempt + 1 if isinstance(i.outcome, Failed) else i.attempt for i in changed],
                     "before": [i.attempts_before for i in changed],
                     "reasons": [getattr(i.outcome, "reason", None) for i in changed],

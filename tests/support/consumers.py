@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import psycopg
 from confluent_kafka import Producer
+from pydantic import SecretStr
 
 from onceward_consumer import topics
 from onceward_consumer.app import App
@@ -57,7 +58,7 @@ class Forwarder:
         self.forwarded: list[tuple[str, UUID, int]] = []
         """Topic, command id and attempt of each record."""
 
-    def __enter__(self) -> Forwarder:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -72,7 +73,7 @@ class Forwarder:
             try:
                 if connection is None or connection.closed:
                     connection = psycopg.connect(self._dsn, autocommit=True)
-                rows = connection.execute(f"select seq, {columns} from onceward.outbox order by seq limit 5000")  # type: ignore[arg-type]
+                rows = connection.execute(f"select seq, {columns} from onceward.outbox order by seq limit 5000")
                 for seqs in self._produce(rows.fetchall()):
                     connection.execute("delete from onceward.outbox where seq = any(%s)", (seqs,))
             except psycopg.Error:
@@ -86,7 +87,7 @@ class Forwarder:
             found = OutboxRow(*values)
             pairs = [(name, _text(getattr(found, name))) for name in headers.ALL]
             key = None if found.aggregateid is None else found.aggregateid.encode()
-            self._producer.produce(found.topic, value=found.payload, key=key, headers=pairs)
+            self._producer.produce(found.topic, value=found.payload, key=key, headers=pairs)  # type: ignore[arg-type]
             self.forwarded.append((found.topic, found.id, found.attempt))
             seqs.append(seq)
         if seqs:
@@ -138,7 +139,7 @@ class Group:
     def query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Rows of a statement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(statement, parameters)  # type: ignore[arg-type]
+            cursor = connection.execute(statement, parameters)
             return cursor.fetchall() if cursor.description else []
 
     def count(self, statement: str, *parameters: Any) -> int:
@@ -147,7 +148,7 @@ class Group:
 
     def states(self) -> dict[str, int]:
         """How many commands the ledger has in each state."""
-        return dict(self.query("select state, count(*)::int from onceward.ledger group by state"))  # type: ignore[arg-type]
+        return dict(self.query("select state, count(*)::int from onceward.ledger group by state"))
 
     def settled(self) -> bool:
         """Whether nothing is left anywhere: no outbox row, no hold, nothing parked, nothing retrying or running."""
@@ -161,7 +162,7 @@ class Group:
 def group_of(app: App, services: Services, dsn: str, *, partitions: int = 4, **settings: Any) -> Group:
     """Register the app's types and create its topics."""
     found = Settings(
-        database_url=dsn,
+        database_url=SecretStr(dsn),
         kafka_bootstrap_servers=services.bootstrap,
         registry_url=services.registry_url,
         **settings,

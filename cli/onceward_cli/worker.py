@@ -1,0 +1,37 @@
+"""`onceward worker`: run the handlers of an application until told to stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onceward_cli.loading import load_app
+from onceward_consumer.run_keeper import RunKeeper
+from onceward_consumer.worker import Worker, WorkerOptions
+from onceward_runtime import log, settings
+from onceward_runtime.health import HealthServer
+from onceward_runtime.service import run_until_signal
+
+_DEFAULTS = WorkerOptions()
+
+
+def worker(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The application, for instance hr.handlers:app.")],
+    threads: Annotated[
+        int, typer.Option(min=1, max=256, help="Connections that run synchronous handlers.")
+    ] = _DEFAULTS.threads,
+    tasks: Annotated[
+        int, typer.Option(min=1, max=256, help="Connections that run asynchronous transactional handlers.")
+    ] = _DEFAULTS.tasks,
+    group_size: Annotated[
+        int, typer.Option(min=1, max=1000, help="Commands in one transaction at most; 1 turns grouping off.")
+    ] = _DEFAULTS.group_size,
+) -> None:
+    """Run the handlers of an application. SIGTERM finishes what has begun; a second one ends at once and loses nothing."""
+    found = settings.load()
+    log.configure(found)
+    application = load_app(target)
+    service = Worker(application, found, WorkerOptions(threads=threads, tasks=tasks, group_size=group_size))
+    keeper = RunKeeper(found)
+    raise typer.Exit(run_until_signal([service, keeper, HealthServer(found, [service, keeper])]))
