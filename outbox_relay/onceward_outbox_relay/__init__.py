@@ -1,0 +1,1 @@
+"""Outbox row -> Kafka: every committed row is produced, in order, by one active relay."""

@@ -1,0 +1,1 @@
+"""Command -> outbox row, within the caller's own transaction."""

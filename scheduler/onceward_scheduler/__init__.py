@@ -1,0 +1,1 @@
+"""Time -> command: each tick of a schedule is emitted once, by the partition's leader."""

@@ -1,0 +1,1 @@
+"""Fakes for users and for us."""
