@@ -143,9 +143,9 @@ class App:
             retry=self._retry if retry is None else _policy(retry),
             rules=Rules(transient=_kinds(transient, "transient"), permanent=_kinds(permanent, "permanent")),
             concurrency=_concurrency(concurrency, type_name),
-            destination=destination,
+            destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
-            item_stage=item_stage,
+            item_stage=_word(item_stage, f"{type_name}: item_stage"),
         )
 
         def declare(function: Function) -> Function:
@@ -262,6 +262,15 @@ def _concurrency(value: Any, type_name: str) -> int:
         return _DEFAULT_CONCURRENCY
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
         raise AppError(f"{type_name}: concurrency is {value!r:.40}.", remedy="Give a whole number from 1 to 10000.")
+    return value
+
+
+def _word(value: Any, what: str) -> str | None:
+    """A name of the user's choosing, which becomes a column and a metric's label."""
+    if value is not None and not (
+        isinstance(value, str) and value.strip() and len(value) <= 200 and value.isprintable()
+    ):
+        raise AppError(f"{what} is {value!r:.40}.", remedy="Use 1 to 200 printable characters, or leave it out.")
     return value
 
 

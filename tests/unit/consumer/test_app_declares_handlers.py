@@ -142,6 +142,8 @@ def test_only_a_command_class_is_handled(value: Any) -> None:
         ({"mode": "external", "concurrency": 0}, "concurrency is 0"),
         ({"lane": "hr moves"}, "hr.Move: the lane is 'hr moves', which Kafka refuses."),
         ({"lane": "x" * 240}, "too long for Kafka"),
+        ({"item_stage": ""}, "item_stage is ''. Use 1 to 200 printable characters"),
+        ({"mode": "external", "destination": 5}, "destination is 5"),
         ({"transient": "KeyError"}, "Pass an exception class"),
     ],
 )
