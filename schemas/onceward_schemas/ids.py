@@ -13,6 +13,8 @@ from uuid import UUID
 
 _lock = threading.Lock()
 _last = 0
+# A child process must not inherit a lock that another thread of its parent held.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def new_id() -> UUID:

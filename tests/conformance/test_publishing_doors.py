@@ -266,6 +266,21 @@ def test_many_commands_come_in_their_order_whatever_their_options(caller: Open, 
     assert rows[-1] == ("0", run, None)
 
 
+@pytest.mark.parametrize("options", [{}, {"not_before": _TOMORROW}])
+def test_of_duplicates_in_one_batch_the_first_counts(
+    caller: Open, reader: psycopg.Connection, options: dict[str, Any]
+) -> None:
+    table = "onceward.delayed" if options else "onceward.outbox"
+    pairs = [(Move(employee=str(number)), {"dedupe_key": "odd" if number % 2 else "even"}) for number in range(20)]
+    one = caller().begin()
+    assert one.publish_many(pairs, **options) == (2, 18)
+    one.commit()
+    assert one.begin().publish_many(pairs[::-1], **options) == (0, 20)
+    assert one.publish(pairs[5][0], dedupe_key="odd", **options).duplicate
+    one.commit()
+    assert reader.execute(f"select aggregateid from {table} order by seq").fetchall() == [("0",), ("1",)]
+
+
 def test_many_commands_are_published_all_or_not_at_all(caller: Open, reader: psycopg.Connection) -> None:
     """Even if the caller catches the error and commits."""
     broken = [Move(employee="7")] * (2 * BATCH) + [Move(employee="\0")]
