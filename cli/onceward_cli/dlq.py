@@ -20,7 +20,7 @@ from onceward_consumer import dead_letters
 from onceward_consumer.dead_letters import Connection, DeadLetter, Filter, Identity
 from onceward_consumer.durations import duration
 from onceward_producer.default import codec_for
-from onceward_runtime import settings
+from onceward_runtime import events, log, settings
 from onceward_runtime.postgres import connect
 from onceward_schemas.errors import AppError, DeadLetterError, RegistryUnavailableError, UndecodableError
 
@@ -135,7 +135,13 @@ def replay(
         named = _named(connection, ids, all_, wanted, limit)
         _confirm("Replay", len(named), all_, yes)
         who = by or _user()
-        _decide(named, lambda batch: decisions.replay(connection, batch, by=who, because=because), "replayed", output)
+
+        def decide(batch: list[Identity]) -> decisions.Decision:
+            decision = decisions.replay(connection, batch, by=who, because=because)
+            _log(events.DEAD_LETTER_REPLAYED, decision, who, because)
+            return decision
+
+        _decide(named, decide, "replayed", output)
 
 
 @app.command()
@@ -161,7 +167,13 @@ def discard(
         named = _named(connection, ids, all_, wanted, limit)
         _confirm("Discard", len(named), all_, yes)
         who = by or _user()
-        _decide(named, lambda batch: decisions.discard(connection, batch, by=who, because=because), "discarded", output)
+
+        def decide(batch: list[Identity]) -> decisions.Decision:
+            decision = decisions.discard(connection, batch, by=who, because=because)
+            _log(events.DEAD_LETTER_DISCARDED, decision, who, because)
+            return decision
+
+        _decide(named, decide, "discarded", output)
 
 
 def _filter(
@@ -249,6 +261,16 @@ def _decide(
             say(f"… and {len(refused) - _REFUSALS_SHOWN} more were refused.")
     if refused:
         raise typer.Exit(1)
+
+
+def _log(event: events.Event, decision: decisions.Decision, who: str, because: str | None) -> None:
+    """For those who collect logs; a person at a terminal reads the summary, and the table keeps every decision."""
+    configuration = settings.load()
+    if configuration.log_format != "json":
+        return
+    log.configure(configuration)
+    for group, command_id in decision.done:
+        log.emit(event, command_id=command_id, group=group, actor=who, because=because)
 
 
 def _line(letter: DeadLetter) -> dict[str, Any]:

@@ -231,5 +231,5 @@ def _get(value: Any, name: str) -> Any:
     """An attribute of somebody else's object, whose properties may raise."""
     try:
         return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - foreign code runs here
+    except Exception:  # foreign code runs here
         return None

@@ -34,7 +34,7 @@ def describe(error: BaseException, longest: int = LONGEST) -> str:
     """
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - foreign code runs here
+    except Exception:  # foreign code runs here
         message = "(its message cannot be read)"
     name = type(error).__qualname__
     return clean(f"{name}: {message}" if message else name, longest)

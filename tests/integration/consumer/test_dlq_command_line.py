@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,6 +148,21 @@ def test_some_are_replayed_by_id(connection: Connection, letters: dict[str, Iden
     code, text = run("replay", letters["ann"].command_id, letters["bob"].command_id, "--by", "ops")
     assert (code, text) == (0, "2 replayed.\n")
     assert states(connection) == {"ann": "replaying", "bob": "replaying", "cay": "open", "dan": "open"}
+
+
+def test_who_collects_logs_gets_a_line_for_each_decision(
+    letters: dict[str, Identity],
+) -> None:
+    environment = os.environ | {"ONCEWARD_LOG_FORMAT": "json"}
+    words = ["-m", "onceward_cli.main", "dlq", "replay", str(letters["ann"].command_id), "--by", "ops"]
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=True)
+    line = json.loads(done.stderr)
+    assert (line["event"], line["command_id"], line["actor"]) == (
+        "dead_letter.replayed",
+        str(letters["ann"].command_id),
+        "ops",
+    )
+    assert done.stdout == "1 replayed.\n"
 
 
 def test_a_refused_one_makes_the_exit_code_1(connection: Connection, letters: dict[str, Identity]) -> None:

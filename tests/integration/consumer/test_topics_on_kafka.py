@@ -124,11 +124,6 @@ def test_a_setting_that_would_lose_commands_is_mended(
     assert topics.plan(app, settings) == ()
 
 
-def test_a_broker_that_is_away_is_said(app: App) -> None:
-    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
-        topics.plan(app, load(kafka_bootstrap_servers="127.0.0.1:1"))
-
-
 def test_the_command_line_plans_checks_and_applies(
     services: Services, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
