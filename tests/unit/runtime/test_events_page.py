@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from prometheus_client import REGISTRY
 
 from onceward_runtime import events
 
-PAGE = Path(__file__).parents[3] / "docs" / "events.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "events.md"
 
 
 def test_the_page_is_current() -> None:
@@ -31,3 +33,27 @@ def test_every_metric_is_registered() -> None:
 
 def test_no_event_has_a_field_for_payloads() -> None:
     assert not {"payload", "value", "body", "command"} & {field for event in events.EVENTS for field in event.fields}
+
+
+def emitted() -> list[tuple[str, str, list[str | None]]]:
+    """Every `log.emit(events.NAME, field=...)` in the packages: where, NAME, the fields."""
+    found = []
+    for path in sorted(ROOT.glob("*/onceward_*/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="emit"), args=[ast.Attribute(value=ast.Name("events"), attr=name)]
+                ):
+                    where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    found.append((where, name, [keyword.arg for keyword in node.keywords]))
+    return found
+
+
+def test_what_is_emitted_is_listed_with_its_fields() -> None:
+    lines = emitted()
+    assert lines
+    for where, name, fields in lines:
+        event = getattr(events, name, None)
+        assert isinstance(event, events.Event), f"{where}: no event {name}"
+        unknown = {field for field in fields if field is not None} - set(event.fields)
+        assert not unknown, f"{where}: {name} has no field {unknown}"
