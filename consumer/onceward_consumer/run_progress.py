@@ -103,16 +103,13 @@ class FailedItem:
 
 _WORDS = {
     "attempts_exhausted": "Every attempt failed, the last one with",
-    "time_exhausted": "Attempts failed until the time was up, the last one with",
-    "within_exhausted": "Attempts failed until the time was up, the last one with",
-    "permanent": "It cannot succeed as it is",
+    "time_exhausted": "It failed until its time was up, the last time with",
+    "crashed": "The worker died at it, each time",
     "deadline": "Its deadline passed before it could run",
-    "deadline_passed": "Its deadline passed before it could run",
-    "discarded": "The handler found nothing to do",
-    "crashed": "The worker died while at it, each time",
     "timeout": "It took longer than allowed",
-    "undecodable": "Its data could not be read",
-    "unknown_type": "No handler knows this kind of command",
+    "constraint_violation": "The database refused the data",
+    "invalid_data": "The database refused the data",
+    "type_mismatch": "Its data belongs to another kind of command",
 }
 
 

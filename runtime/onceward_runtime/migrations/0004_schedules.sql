@@ -30,6 +30,7 @@ create table onceward.ticks (
     emitted_at timestamptz not null default clock_timestamp(),
     primary key (app, schedule_id, scheduled_at)
 );
+create index ticks_by_time on onceward.ticks (scheduled_at);
 
 create table onceward.scheduler_epochs (
     app text not null,
