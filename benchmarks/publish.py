@@ -32,7 +32,7 @@ ROUNDS = 7
 SINGLES = 2_000
 OWN_WORK_SECONDS = 100e-6
 """What the caller does between two statements; left out of the figures. With none, PostgreSQL's process is still awake when
-the next statement comes, which spares a statement written by hand some 20 us that no real service is spared."""
+the next statement comes, which spares a statement written by hand some 15 us that no real service is spared."""
 _COLUMNS = "id, aggregatetype, aggregateid, type, payload, topic, version, attempt, run_id, context"
 _VALUES = ", ".join(["%s"] * 10)
 _TYPES = ["uuid", "text", "text", "text", "bytea", "text", "int4", "int4", "uuid", "text"]
