@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, make_dataclass
-from datetime import date, datetime
 from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
@@ -251,9 +250,7 @@ def _union_to_plain(branches: tuple[AvroType, ...], class_of: ClassOf) -> Conver
         found = chosen.get(type(value))
         if found is None:
             for wanted, candidate in chosen.items():
-                if isinstance(value, wanted) and not (
-                    isinstance(value, bool) or (wanted is date and datetime in chosen)
-                ):
+                if isinstance(value, wanted):
                     found = candidate
                     break
             else:

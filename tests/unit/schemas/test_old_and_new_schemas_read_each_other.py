@@ -149,6 +149,14 @@ def test_fields_in_another_order_are_read_by_name() -> None:
         assert command == new.Made(a="x", b=new.Pair(a=1, b=b"2"), c=3)
 
 
+def test_a_union_takes_a_subclass_for_the_type_it_is() -> None:
+    class Instant(datetime):
+        """As pendulum's or freezegun's."""
+
+    avro = avro_command([field("x", ["null", "string", MICROS])])
+    assert exchanged(avro, avro, x=Instant(2026, 1, 1, tzinfo=UTC)).x == datetime(2026, 1, 1, tzinfo=UTC)
+
+
 MICROS, MILLIS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "millis"))
 
 

@@ -63,7 +63,9 @@ def test_every_version_counts_and_not_only_the_latest() -> None:
     states(avro_command([{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]), registry=registry)
     states(avro_command([{"name": "x", "type": "int"}]), registry=registry)
     again = avro_command([{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 0}])
-    assert states(again, registry=registry) == [State.REFUSED]
+    (verdict,) = registration.plan([command_file(again)], registry)
+    assert verdict.state is State.REFUSED
+    assert [reason.path for reason in verdict.reasons] == ["y"]
 
 
 def test_a_change_of_documentation_only_is_no_change_and_said() -> None:
