@@ -72,7 +72,7 @@ def _report(error: Exception) -> int:
 
     trace = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=False)
     Console(stderr=True).print(trace)
-    say("This is a fault in Onceward. Please report it with the lines above; CONTRIBUTING.md says where.")
+    say("This is a fault in Onceward. Please report it to the project's issue tracker, with the lines above.")
     return 1
 
 

@@ -176,7 +176,7 @@ def _remedy(cause: KafkaError) -> str:
     if code == KafkaError._SSL:
         return "Correct ONCEWARD_KAFKA_SSL_CA, _CERTIFICATE or _KEY, or the security protocol."
     if code in _AUTHORISATION:
-        return "Grant the principal what docs/kafka.md lists."
+        return "Grant the principal that right with an ACL."
     if code in _TOPIC_MISSING:
         return "Run `onceward topics apply`."
     if code in _UNREACHABLE:

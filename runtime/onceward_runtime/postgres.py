@@ -117,9 +117,9 @@ _MIGRATE = "Run `onceward db apply`."
 _BY_STATE = {
     "3F000": ("The database has no schema `onceward`.", _MIGRATE),
     "42P01": (None, _MIGRATE),
-    "42703": (None, _MIGRATE),
+    "42703": (None, "See whether `onceward db check` finds migrations that are missing."),
     "42883": (None, _MIGRATE),
-    "42501": (None, "Grant the role what docs/database.md lists."),
+    "42501": (None, "Grant the role that right; `onceward db plan --sql` shows the tables."),
     "28P01": (None, "Correct the password in ONCEWARD_DATABASE_URL."),
     "28000": (None, "Correct the role in ONCEWARD_DATABASE_URL, or create it."),
     "3D000": (None, "Correct the database in ONCEWARD_DATABASE_URL, or create it."),
@@ -127,6 +127,7 @@ _BY_STATE = {
     "57P03": (None, "Wait until the server accepts connections."),
     "25006": (None, "Point ONCEWARD_DATABASE_URL at the primary server."),
 }
+_OF_SCHEMA = ("3F000", "42P01", "42883")
 # libpq gives no SQLSTATE for what goes wrong while connecting.
 _BY_TEXT = (
     ("password authentication failed", _BY_STATE["28P01"][1]),
@@ -152,6 +153,8 @@ _DATABASE_MISSING = re.compile(r'database ".*" does not exist')
 def database_error(error: psycopg.Error) -> DatabaseError | None:
     """Return what a psycopg error says about the server or the schema, or None for errors of a statement's own."""
     said = _last_line(error)
+    if error.sqlstate in _OF_SCHEMA and "onceward" not in said:
+        return None  # the caller's own table or function
     if error.sqlstate in _BY_STATE:
         message, remedy = _BY_STATE[error.sqlstate]
         return DatabaseError(message or f"PostgreSQL says: {said}.", remedy=remedy)

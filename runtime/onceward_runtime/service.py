@@ -74,6 +74,8 @@ class Loop:
         self._asked.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self._drain_seconds)
+            if self._thread.is_alive():
+                log.emit(events.SERVICE_STOP_FAILED, service=self.name, error="still running after the drain time-out")
 
     def alive(self) -> bool:
         """Whether the thread runs and has shown a sign of life lately, or was stopped."""

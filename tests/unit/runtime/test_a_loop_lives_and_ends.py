@@ -51,7 +51,7 @@ def test_a_loop_keeps_what_it_raised() -> None:
     assert isinstance(loop.error, ValueError)
 
 
-def test_a_loop_that_makes_no_progress_is_not_alive() -> None:
+def test_a_loop_that_makes_no_progress_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     released, waiting = threading.Event(), threading.Event()
 
     def stuck(loop: Loop) -> None:
@@ -63,6 +63,7 @@ def test_a_loop_that_makes_no_progress_is_not_alive() -> None:
     assert waiting.wait(5)
     assert not loop.alive()
     loop.stop()
+    assert "still running after the drain time-out" in capsys.readouterr().out
     released.set()
 
 

@@ -70,6 +70,10 @@ def test_a_missing_table_asks_for_the_migrations() -> None:
     assert found.remedy == "Run `onceward db apply`."
 
 
+def test_a_missing_table_of_the_callers_own_is_left_alone() -> None:
+    assert database_error(psycopg.errors.UndefinedTable('relation "employee" does not exist')) is None
+
+
 @pytest.mark.parametrize(
     "error",
     [
