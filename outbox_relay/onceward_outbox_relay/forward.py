@@ -39,6 +39,8 @@ class _Held:
     """Rows of one topic that wait until it is found."""
 
     rows: list[tuple[Record, Batch]] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+    """An answer older than that says nothing about now."""
     tried: float = 0.0
 
 
@@ -56,7 +58,7 @@ class Forwarder:
         self._parked_rows = events.RELAY_ROWS.labels(slot=slot, outcome="parked")
         self._plan: Plan | None = None
         self._routes: dict[bytes | None, str] = {}
-        self._limits: dict[bytes | None, int] = {}
+        self._limited: dict[bytes | None, tuple[str, int]] = {}
         self._denied: dict[str, Missing] = {}
         self._held: dict[bytes | None, _Held] = {}
         self._held_rows = self._held_bytes = 0
@@ -89,6 +91,7 @@ class Forwarder:
             since = self._denied[topic].since if topic in self._denied else now
             self._denied[topic] = Missing(topic_watch.reason_of(error), error.str(), since, now)
             self._routes = {key: name for key, name in self._routes.items() if name != topic}
+            self._limited = {key: found for key, found in self._limited.items() if found[0] != topic}
             self._watch.doubt(topic, topic_watch.reason_of(error), error.str())
         self._sink.doubted.clear()
         self._guard()
@@ -153,14 +156,14 @@ class Forwarder:
         assert record.topic is not None
         if record.key is not None and (record.topic, record.key) in self.blocked:
             self._park(record, batch, parking.FOLLOWS, "an earlier row of this topic and key is parked")
-        elif routed in self._routes:
+        elif routed in self._routes or routed in self._limited:
             self._send(routed, record, batch)
         else:
             self._unrouted(routed, record, batch)
 
     def _send(self, routed: bytes | None, record: Record, batch: Batch) -> None:
         """Produce to a topic that is known. The careful form of what `forward` does."""
-        limit = min(self._limits.get(routed, self._sink.max_bytes), self._sink.max_bytes)
+        limit = self._limited[routed][1] if routed in self._limited else self._sink.max_bytes
         if _size(record) > limit:
             self._park(record, batch, "oversized", f"the record has {_size(record)} bytes; {limit} are allowed")
             return
@@ -238,7 +241,7 @@ class Forwarder:
             self._unhold(routed)
             for record, batch in held.rows:
                 self._place(routed, record, batch)
-        elif isinstance(answer, Missing) and answer.seen - answer.since >= self._grace_seconds:
+        elif isinstance(answer, Missing) and answer.seen >= max(held.since, answer.since + self._grace_seconds):
             self._unhold(routed)
             for record, batch in held.rows:
                 self._park(record, batch, answer.reason, answer.error)
@@ -264,8 +267,9 @@ class Forwarder:
 
     def _found(self, routed: bytes | None, topic: str, answer: Found) -> None:
         if answer.max_bytes is not None and answer.max_bytes < self._sink.max_bytes:
-            self._limits[routed] = answer.max_bytes
-        self._routes[routed] = topic
+            self._limited[routed] = (topic, answer.max_bytes)  # not in routes, so that each row is looked at
+        else:
+            self._routes[routed] = topic
         if answer.max_bytes is not None and self._sink.limit_batches(answer.max_bytes):
             raise SinkFailedError(f"The topic {topic!r} needs smaller batches.")
 

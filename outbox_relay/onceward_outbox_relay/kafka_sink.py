@@ -7,8 +7,10 @@ the last acknowledged position, with the refused records under suspicion.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -123,15 +125,29 @@ class KafkaSink:
 
     def poll(self, seconds: float) -> None:
         """Serve delivery reports. Raises: SinkFailedError."""
-        self._producer.poll(seconds)
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:
+            self._ended(error.args[0])
         if self.failure is not None:
             raise SinkFailedError(f"Kafka refused a record: {self.failure.str()}.")
 
     def flush(self, seconds: float) -> None:
         """Send at once, and wait for deliveries at most so long. Raises: SinkFailedError."""
-        self._producer.flush(seconds)
+        try:
+            self._producer.flush(seconds)
+        except KafkaException as error:
+            self._ended(error.args[0])
         if self.failure is not None:
             raise SinkFailedError(f"Kafka refused a record: {self.failure.str()}.")
+
+    def _ended(self, error: KafkaError) -> None:
+        """The client raises its fatal error once, ahead of the report that says which record was refused: wait for that."""
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while self.failure is None and time.monotonic() < deadline:
+            with contextlib.suppress(KafkaException):
+                self._producer.poll(0.02)
+        self.failure = self.failure or error
 
     @property
     def outstanding(self) -> int:
@@ -160,6 +176,7 @@ class KafkaSink:
 
 
 _BATCH_OVERHEAD = 4_096
+_REPORT_SECONDS = 1.0
 
 
 def is_poison(error: KafkaError) -> bool:

@@ -9,13 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from pydantic import SecretStr
+
+from onceward_outbox_relay.relay import Relay, RelayOptions
+from onceward_runtime.settings import Settings
 
 PARTITIONS = 4
 
@@ -191,7 +196,8 @@ def read(bootstrap: str, topic: str, wanted: int, seconds: float = 20) -> list[R
                     break
                 continue
             assert message.error() is None, message.error()
-            headers = {name: _bytes(header) for name, header in message.headers() or []}
+            pairs: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
+            headers = dict(pairs)
             key, value = message.key(), message.value()
             identity = (headers.get("id") or b"").decode()
             text = None if key is None else (_bytes(key) or b"").decode()
@@ -223,6 +229,34 @@ def check_promises(records: list[Read], committed: Committed) -> int:
         assert last.get(key, 0) < number, f"{key}: {number} came after {last.get(key)}"
         last[key] = number
     return len(records) - len(first)
+
+
+@contextmanager
+def running_relay(dsn: str, bootstrap: str, options: RelayOptions | None = None) -> Iterator[Relay]:
+    """A relay in this process, once it relays."""
+    settings = Settings(database_url=SecretStr(dsn), kafka_bootstrap_servers=bootstrap, slot=slot_name(dsn))
+    relay = Relay(settings, options)
+    relay.start()
+    try:
+        until(lambda: relay.active or relay.ended, 20, "the relay is active")
+        yield relay
+    finally:
+        relay.stop()
+
+
+def publish(dsn: str, topic: str, *rows: tuple[str | None, bytes | None]) -> list[int]:
+    """Insert a row for each key and payload, each in its own transaction; returns their numbers."""
+    insert = (
+        "insert into onceward.outbox (id, aggregatetype, aggregateid, type, payload, topic)"
+        " values (gen_random_uuid(), 'test', %s, 'Tested', %s, %s) returning seq"
+    )
+    numbers = []
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for key, payload in rows:
+            row = connection.execute(insert, (key, payload, topic)).fetchone()
+            assert row is not None
+            numbers.append(int(row[0]))
+    return numbers
 
 
 def outbox_rows(dsn: str) -> int:
