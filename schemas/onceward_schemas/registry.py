@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -82,8 +83,12 @@ class RegistryClient:
         key_location: str | None = None,
     ) -> None:
         """Connect to nothing yet. `timeout_seconds` bounds each call as a whole, retries included."""
-        if user is None and password is not None:
-            raise SettingsError("The registry has a password and no user.", remedy="Set registry_user too.")
+        url, userinfo = _without_userinfo(url)
+        if (user is None and password is not None) or (user is not None and userinfo):
+            raise SettingsError(
+                "The registry has a password without a user, or a user in its address and another beside it.",
+                remedy="Set registry_user and registry_password, and leave them out of registry_url.",
+            )
         options: dict[str, Any] = {
             "url": url,
             "timeout": timeout_seconds,
@@ -92,7 +97,7 @@ class RegistryClient:
             "ssl.ca.location": ca_location,
             "ssl.certificate.location": certificate_location,
             "ssl.key.location": key_location,
-            "basic.auth.user.info": None if user is None else f"{user}:{password or ''}",
+            "basic.auth.user.info": userinfo if user is None else f"{user}:{password or ''}",
         }
         try:
             self._client = SchemaRegistryClient({key: value for key, value in options.items() if value is not None})
@@ -101,7 +106,7 @@ class RegistryClient:
                 f"The registry's settings are not usable ({type(error).__name__}).",
                 remedy="Check registry_url (http://host:port/path), user, password and the certificate files.",
             ) from error
-        self._place = url.rpartition("@")[2] if "@" in url else url
+        self._place = url
         self._timeout_seconds = timeout_seconds
         self._flights: dict[tuple[object, ...], _Flight] = {}
         self._lock = threading.Lock()
@@ -302,6 +307,23 @@ class Breaker:
 
     def succeeded(self) -> None:
         self._failures = 0
+
+
+def _without_userinfo(url: str) -> tuple[str, str | None]:
+    """The address without `user:password@`, so that no log line shows it, and those.
+
+    >>> _without_userinfo("http://ada:s%40x@host:8081/path")
+    ('http://host:8081/path', 'ada:s@x')
+    """
+    found = None
+    places = []
+    for place in url.split(","):
+        scheme, mark, rest = place.strip().partition("://")
+        authority, slash, path = rest.partition("/")
+        userinfo, _, host = authority.rpartition("@")
+        found = found or (unquote(userinfo) if ":" in userinfo else f"{unquote(userinfo)}:" if userinfo else None)
+        places.append(f"{scheme}{mark}{host}{slash}{path}")
+    return ",".join(places), found
 
 
 def _parsed(schema: Any) -> Any:

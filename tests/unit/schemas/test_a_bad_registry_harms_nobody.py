@@ -161,14 +161,14 @@ def test_each_bad_answer_is_told_apart(answer: tuple[int, Any], error: type[Once
         assert caught.value.remedy
 
 
-def test_the_password_travels_in_the_header_and_never_in_an_error() -> None:
+def test_the_password_travels_in_the_header_and_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     headers: list[str | None] = []
 
     def answer(request: Request) -> tuple[int, Any]:
         headers.append(request.headers.get("Authorization"))
         return 401, {}
 
-    with answering(answer) as server:
+    with answering(answer) as server, caplog.at_level("DEBUG"):
         for client in (
             RegistryClient(server.url, user="ada", password="secret"),
             RegistryClient(server.url.replace("://", "://ada:secret@")),
@@ -176,6 +176,8 @@ def test_the_password_travels_in_the_header_and_never_in_an_error() -> None:
             with pytest.raises(RegistryUnavailableError) as caught:
                 client.schema(1)
             assert "secret" not in str(caught.value)
+    assert caplog.text
+    assert "secret" not in caplog.text
     assert headers == ["Basic YWRhOnNlY3JldA=="] * 2
 
 
@@ -241,3 +243,20 @@ def test_the_breaker_waits_longer_after_each_failure_and_lets_one_through() -> N
     breaker.succeeded()
     assert breaker.allows()
     assert breaker.allows()
+
+
+def test_a_schema_that_differs_in_documentation_only_needs_no_registering() -> None:
+    told = AVRO | {"doc": "Said better."}
+
+    def answer(request: Request) -> tuple[int, Any]:
+        if request.command == "POST":
+            return MISSING
+        if request.path.endswith("/versions"):
+            return 200, [1]
+        return 200, {"subject": "test.Increment", "version": 1, "id": 7, **GOOD}
+
+    with answering(answer) as server:
+        client = RegistryClient(server.url)
+        assert client.schema_id("test.Increment", told) == 7
+        with pytest.raises(SchemaMissingError, match=r"this schema of test\.Increment"):
+            client.schema_id("test.Increment", told | {"fields": []})
