@@ -104,6 +104,7 @@ class Writers:
         self.error: Exception | None = None
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("create table if not exists counters (key text primary key, n int not null default 0)")
+            connection.execute("create table if not exists written (id uuid, key text, n int)")
             connection.execute(
                 "insert into counters select 'k' || g from generate_series(1, %s) g on conflict do nothing", (keys,)
             )
@@ -125,8 +126,10 @@ class Writers:
             raise self.error
         every = Committed()
         for result in self._results:
-            every.rows |= result.rows
             every.rolled_back |= result.rolled_back
+        with psycopg.connect(self._dsn) as connection:  # a commit whose answer was lost counts too
+            for identity, key, number in connection.execute("select id::text, key, n from written"):
+                every.rows[identity] = (key, number)
         return every
 
     def _write(self, number: int, result: Committed) -> None:
@@ -136,7 +139,7 @@ class Writers:
             try:
                 connection = connection or psycopg.connect(self._dsn)
                 self._transaction(connection, chance, result)
-            except psycopg.OperationalError:  # the server restarts; an unanswered commit is asked about at the end
+            except psycopg.OperationalError:  # the server restarts
                 if connection is not None:
                     connection.close()
                 connection = None
@@ -162,6 +165,7 @@ class Writers:
             row = connection.execute(insert, (key, str(counted[0]).encode(), self._topic)).fetchone()
             assert row is not None
             rows[str(row[0])] = (key, int(str(counted[0])))
+            connection.execute("insert into written values (%s, %s, %s)", (row[0], key, counted[0]))
         if chance.random() < 0.1:
             connection.rollback()
             result.rolled_back |= rows.keys()
