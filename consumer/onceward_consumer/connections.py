@@ -7,8 +7,8 @@ pipelined run so that it runs again without (async, where an attribute cannot wa
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Generator
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
 import psycopg
@@ -17,6 +17,9 @@ from psycopg import sql
 from onceward_schemas.errors import TransactionError
 
 Row = TypeVar("Row")
+
+_AT_ONCE = 16
+"""Statements that are sent to the server together."""
 
 _ENDS = re.compile(
     r"(?:\A|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:commit|abort|prepare\s+transaction|rollback(?!(?:\s+work|\s+transaction)?\s+to\b))\b"
@@ -61,8 +64,45 @@ def check_query(query: Any) -> None:
                 check_query(part)
 
 
+def _queued(cursor: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> Generator[Any, Any, None]:
+    """`BaseCursor._execute_gen` of psycopg 3.3 for a pipeline, but for talking to the server once in several statements.
+
+    That talk is a system call or two for each statement, and costs more than all the rest.
+    """
+    connection = cursor._conn
+    pipeline = connection._pipeline
+    yield from cursor._start_query(query)
+    converted = cursor._convert_query(query, params)
+    yield from cursor._maybe_prepare_gen(converted, prepare=prepare, binary=binary)
+    if len(pipeline.command_queue) >= _AT_ONCE:
+        yield from pipeline._communicate_gen()
+    cursor._last_query = query
+    yield from connection._prepared.maintain_gen(connection)
+
+
+def queue_command(connection: Any, command: bytes) -> None:
+    """Queue a statement in the connection's pipeline that has neither parameters nor a result."""
+    pipeline = connection._pipeline
+    pipeline.command_queue.append(partial(connection.pgconn.send_query_params, command, None))
+    pipeline.result_queue.append(None)
+
+
 class HandlerCursor(psycopg.Cursor[Row]):
     """A cursor that waits for a pipelined result when its outcome is looked at."""
+
+    def _execute_gen(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Generator[Any, Any, None]:
+        if self._conn._pipeline is None:
+            return super()._execute_gen(query, params, prepare=prepare, binary=binary)
+        return _queued(self, query, params, prepare, binary)
+
+    def _fetch_pipeline(self) -> None:
+        pipeline = self._conn._pipeline
+        if pipeline is not None and self.pgresult is None and pipeline.command_queue:
+            with self._conn.lock:
+                self._conn.wait(pipeline._communicate_gen())
+        super()._fetch_pipeline()
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> HandlerCursor[Row]:
         if self._conn.guarded:  # type: ignore[attr-defined]
@@ -125,6 +165,20 @@ class HandlerConnection(psycopg.Connection[Any]):
 
 class AsyncHandlerCursor(psycopg.AsyncCursor[Row]):
     """The asynchronous form."""
+
+    def _execute_gen(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Generator[Any, Any, None]:
+        if self._conn._pipeline is None:
+            return super()._execute_gen(query, params, prepare=prepare, binary=binary)
+        return _queued(self, query, params, prepare, binary)
+
+    async def _fetch_pipeline(self) -> None:
+        pipeline = self._conn._pipeline
+        if pipeline is not None and self.pgresult is None and pipeline.command_queue:
+            async with self._conn.lock:
+                await self._conn.wait(pipeline._communicate_gen())
+        await super()._fetch_pipeline()
 
     async def execute(self, query: Any, params: Any = None, **options: Any) -> AsyncHandlerCursor[Row]:
         if self._conn.guarded:  # type: ignore[attr-defined]

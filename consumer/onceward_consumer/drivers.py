@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection
+from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection, queue_command
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback, Script, Statement, Step
@@ -136,7 +136,7 @@ class Driver:
         assert handler is not None
         context = HandlerContext(item, self._engine, connection)
         if savepoint:
-            connection.execute(_SAVEPOINT)
+            self._command(_SAVEPOINT)
         started = time.perf_counter()
         connection.guarded = True
         try:
@@ -144,7 +144,7 @@ class Driver:
                 handler.function(item.command, context)
             connection.guarded = False
             if savepoint:
-                connection.execute(_RELEASE)
+                self._command(_RELEASE)
         except BaseException:
             connection.guarded = False
             if savepoint and not connection.closed:
@@ -155,11 +155,17 @@ class Driver:
             context._connection = None
             item.seconds = time.perf_counter() - started
 
+    def _command(self, command: str) -> None:
+        if self._pipelined:
+            queue_command(self._connection, command.encode())
+        else:
+            self._connection.execute(command)
+
     def _undo(self) -> None:
         if not self._pipelined and self._connection.info.transaction_status == TransactionStatus.IDLE:
             raise _ended()
-        self._connection.execute(_UNDO)
-        self._connection.execute(_RELEASE)
+        self._command(_UNDO)
+        self._command(_RELEASE)
 
     def _commit(self) -> None:
         connection = self._connection
@@ -263,7 +269,7 @@ class AsyncDriver:
         assert handler is not None
         context = HandlerContext(item, self._engine, connection)
         if savepoint:
-            await connection.execute(_SAVEPOINT)
+            await self._command(_SAVEPOINT)
         started = time.perf_counter()
         connection.guarded = True
         try:
@@ -271,7 +277,7 @@ class AsyncDriver:
                 await handler.function(item.command, context)
             connection.guarded = False
             if savepoint:
-                await connection.execute(_RELEASE)
+                await self._command(_RELEASE)
         except BaseException:
             connection.guarded = False
             if savepoint and not connection.closed:
@@ -282,11 +288,17 @@ class AsyncDriver:
             context._connection = None
             item.seconds = time.perf_counter() - started
 
+    async def _command(self, command: str) -> None:
+        if self._pipelined:
+            queue_command(self._connection, command.encode())
+        else:
+            await self._connection.execute(command)
+
     async def _undo(self) -> None:
         if not self._pipelined and self._connection.info.transaction_status == TransactionStatus.IDLE:
             raise _ended()
-        await self._connection.execute(_UNDO)
-        await self._connection.execute(_RELEASE)
+        await self._command(_UNDO)
+        await self._command(_RELEASE)
 
     async def _commit(self) -> None:
         connection = self._connection
