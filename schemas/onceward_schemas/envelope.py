@@ -69,7 +69,9 @@ class Context:
             return _EMPTY
         try:
             raw = json.loads(text)
-            return cls(**{name: _READ[name](value) for name, value in raw.items() if name in _READ and value is not None})
+            return cls(
+                **{name: _READ[name](value) for name, value in raw.items() if name in _READ and value is not None}
+            )
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise _bad_header(headers.CONTEXT) from error
 
