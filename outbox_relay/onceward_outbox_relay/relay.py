@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -274,12 +275,10 @@ class Relay:
         assert self._positions is not None
         stream.account()
         self._confirmed = max(self._confirmed, stream.confirmed)
-        try:
+        with contextlib.suppress(psycopg.Error):  # a lost connection; then the next session confirms it
             slot.remember(connection, self._slot, self._positions.acknowledged)
             link.confirm(self._positions.acknowledged, reply=False)
             self._confirmed = max(self._confirmed, self._positions.acknowledged)
-        except psycopg.Error as error:
-            log.emit(events.RELAY_RECONNECTING, slot=self._slot, error=error, delay_seconds=0)
 
     def _sweep(self, loop: Loop, connection: psycopg.Connection[Any], link: ReplicationLink, confirmed: int) -> None:
         """Durable only once every row is settled; a crash before that sweeps again."""
