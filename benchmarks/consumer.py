@@ -144,7 +144,9 @@ def measure(name: str, count: int, threads: int, group_size: int) -> None:
     for place, times in sorted(stacks.items(), key=lambda pair: -pair[1])[:40]:
         print(times, place, file=sys.stderr)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"jobs_s": round(count / seconds), "cpu_us": round(used / count * 1e6, 1), "mb": peak}), flush=True)
+    print(
+        json.dumps({"jobs_s": round(count / seconds), "cpu_us": round(used / count * 1e6, 1), "mb": peak}), flush=True
+    )
 
 
 def _sample(stacks: dict[str, int]) -> None:
@@ -197,7 +199,16 @@ def place(count: int) -> Iterator[tuple[str, dict[str, str]]]:
 def ours(count: int, handler: str, threads: int, group_size: int) -> dict[str, Any]:
     """One measurement of this project's worker."""
     with place(count) as (name, environment):
-        arguments = ["--measure", name, "--count", str(count), "--threads", str(threads), "--group-size", str(group_size)]
+        arguments = [
+            "--measure",
+            name,
+            "--count",
+            str(count),
+            "--threads",
+            str(threads),
+            "--group-size",
+            str(group_size),
+        ]
         done = subprocess.run(
             [sys.executable, __file__, *arguments],
             env=os.environ | environment | {"ONCEWARD_BENCH_HANDLER": handler},

@@ -64,7 +64,9 @@ def check_query(query: Any) -> None:
                 check_query(part)
 
 
-def _queued(cursor: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> Generator[Any, Any, None]:
+def _queued(
+    cursor: Any, query: Any, params: Any, prepare: bool | None, binary: bool | None
+) -> Generator[Any, Any, None]:
     """`BaseCursor._execute_gen` of psycopg 3.3 for a pipeline, but for talking to the server once in several statements.
 
     That talk is a system call or two for each statement, and costs more than all the rest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID, uuid5
 
 from onceward_consumer.handlers import Handler
@@ -13,8 +13,8 @@ from onceward_schemas import headers
 from onceward_schemas.envelope import Envelope
 from onceward_schemas.errors import UndecodableError
 
-Kind: TypeAlias = Literal["sync", "async", "external"]
-"""Which executor runs it."""
+Kind: TypeAlias = str
+"""Which executor runs it: `sync`, `async`, or `external` and a type."""
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Address: TypeAlias = tuple[str, str]
 """(lane, key): what order holds within."""
@@ -95,13 +95,17 @@ class Delivery:
         self.id = self.envelope.id
         handler = self.handler = handlers.get(self.envelope.type)
         if handler is not None:
-            if handler.mode == "external":
-                self.kind = "external"
-            elif handler.is_async:
-                self.kind = "async"
+            self.kind = kind_of(handler)
 
     def __repr__(self) -> str:
         return f"Delivery({self.topic}[{self.partition}]@{self.offset})"
+
+
+def kind_of(handler: Handler) -> Kind:
+    """The executor of a handler's commands; each external handler has its own, so that none waits for another's calls."""
+    if handler.mode == "external":
+        return f"external {handler.type}"
+    return "async" if handler.is_async else "sync"
 
 
 def derived_id(

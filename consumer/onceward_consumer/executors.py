@@ -21,7 +21,7 @@ from onceward_consumer.connections import (
     Open,
     OpenAsync,
 )
-from onceward_consumer.deliveries import Delivery, Kind
+from onceward_consumer.deliveries import Delivery, Kind, kind_of
 from onceward_consumer.drivers import AsyncDriver, Driver
 from onceward_consumer.groups import run_group
 from onceward_consumer.items import Engine, Item, prepared
@@ -308,11 +308,5 @@ def give_back(buffer: Buffer, runs: Iterable[Run]) -> None:
 
 
 def kinds_of(engine: Engine) -> set[Kind]:
-    """Which executors the app's handlers need; synchronous ones always, since unreadable records go there."""
-    kinds: set[Kind] = {"sync"}
-    for handler in engine.handlers.values():
-        if handler.mode == "external":
-            kinds.add("external")
-        elif handler.is_async:
-            kinds.add("async")
-    return kinds
+    """Which executors the app's handlers need; the synchronous one always, since unreadable records go there."""
+    return {"sync"} | {kind_of(handler) for handler in engine.handlers.values()}

@@ -113,6 +113,15 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: Outcome 
     return failures
 
 
+def stop_followers(items: Sequence[Item]) -> None:
+    """Whoever is behind a command that cannot run now does not run either."""
+    stopped: dict[Address, Outcome] = {}
+    for item in items:
+        if item.outcome is None and item.ordered:
+            item.outcome = stopped.get(item.delivery.address)  # type: ignore[arg-type]
+        stops(item, stopped)
+
+
 def stops(item: Item, stopped: dict[Address, Outcome]) -> None:
     """Note what the outcome of an item means for the others of its key."""
     if not item.ordered or item.handler is None or item.delivery.address is None:

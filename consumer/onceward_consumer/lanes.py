@@ -7,7 +7,7 @@ back adds to the queue of a key whose old runner still runs, and waits for it.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import count
 
@@ -43,10 +43,10 @@ class Lanes:
 
     def __init__(self) -> None:
         self._queues: dict[Address, KeyQueue] = {}
-        self._ready: dict[Kind, deque[KeyQueue]] = {"sync": deque(), "async": deque(), "external": deque()}
+        self._ready: defaultdict[Kind, deque[KeyQueue]] = defaultdict(deque)
         self._resting: list[tuple[float, int, KeyQueue]] = []
         self._serial = count()
-        self.waiting: dict[Kind, int] = {"sync": 0, "async": 0, "external": 0}
+        self.waiting: defaultdict[Kind, int] = defaultdict(int)
         """Queued deliveries by executor, those of busy keys included."""
 
     def add(self, delivery: Delivery) -> None:

@@ -41,16 +41,22 @@ def judge(known: Known, record_attempt: int, *, released: bool = False) -> Verdi
     >>> row = Known(UUID(int=1), "retrying", 3, 0, None, None, False)
     >>> judge(row, 3), judge(row, 2)
     (Proceed(attempt=3, crashed=False), Duplicate(reason='stale_attempt'))
-    >>> judge(row._replace(state="running", alive=True), 1)
-    Busy(delay=datetime.timedelta(seconds=1))
-    >>> judge(row._replace(state="running"), 1)
-    Proceed(attempt=4, crashed=True)
+    >>> running = row._replace(state="running", incarnation=UUID(int=9))
+    >>> judge(running._replace(alive=True), 1), judge(running, 1)
+    (Busy(delay=datetime.timedelta(seconds=1)), Proceed(attempt=4, crashed=True))
+
+    A worker that drained has handed back what it had claimed, at no cost:
+
+    >>> judge(running._replace(incarnation=None), 1)
+    Proceed(attempt=3, crashed=False)
     """
     match known.state:
         case "retrying" if record_attempt >= known.attempt and not released:
             return Proceed(record_attempt)
         case "retrying":
             return Duplicate("stale_attempt")
+        case "running" if known.incarnation is None:
+            return Proceed(known.attempt)
         case "running" if known.alive:
             return Busy(BUSY_REST)
         case "running":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -49,7 +49,8 @@ class Released(NamedTuple):
 class Wakeups:
     """Says to each kind of executor that keys may wait to be drained."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._kinds = frozenset(kinds)
         self._lock = threading.Lock()
         self._due: set[Kind] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -61,7 +62,7 @@ class Wakeups:
     def set(self) -> None:
         """There may be something to do for everybody."""
         with self._lock:
-            self._due = {"sync", "async", "external"}
+            self._due = set(self._kinds)
         for wake in self._listeners:
             wake()
 
@@ -90,11 +91,11 @@ def release_group(
     items: list[Item] = []
     try:
         yield Begin(False)
-        addresses = yield from _lock_keys(engine, keys)
+        addresses = yield from lock_keys(engine, keys)
         if not addresses:
             yield Rollback()
             return Released(0, [])
-        items, more = yield from _followers(addresses, engine, kind, per_key)
+        items, more = yield from followers(addresses, engine, kind, per_key)
         yield from admit_released(items, engine)
         for item in items:
             if judged is not None and item.id == judged.command_id:
@@ -119,12 +120,13 @@ def release_group(
         return Released(0, [])
 
 
-def _lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
+def lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
+    """Lock draining keys that no transaction has locked and no living worker has leased."""
     [answer] = yield Fetch([Statement(_LOCK, (engine.group, keys))])
     return [(lane, key) for lane, key in answer.rows]
 
 
-def _followers(
+def followers(
     addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int
 ) -> Script[tuple[list[Item], set[Address]]]:
     """The first followers of each key that `kind` runs, and the keys that may have more than these."""

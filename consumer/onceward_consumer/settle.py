@@ -170,6 +170,11 @@ def _attempts(items: Iterable[Item], engine: Engine) -> list[Statement]:
     ]
 
 
+def crashes(items: Iterable[Item], engine: Engine) -> list[Statement]:
+    """The attempts that ended with their workers, for commands that are about to run again."""
+    return _attempts(items, engine)
+
+
 def _parked(items: Sequence[Item], engine: Engine) -> list[Statement]:
     result = []
     left = [i.id for i in items if i.released and not isinstance(i.outcome, Parked | Busy)]

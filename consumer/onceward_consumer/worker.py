@@ -20,7 +20,10 @@ from onceward_consumer.app import App
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection
+from onceward_consumer.deliveries import kind_of
 from onceward_consumer.executors import TaskRunner, ThreadRunner, kinds_of
+from onceward_consumer.external import Desk, ExternalRunner
+from onceward_consumer.handlers import Handler
 from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.items import Engine
 from onceward_consumer.moods import Mood
@@ -96,7 +99,7 @@ class Worker:
             lock_timeout=self._options.lock_timeout,
         )
         self._kinds = kinds_of(self._engine)
-        self._wakeups = Wakeups()
+        self._wakeups = Wakeups(self._kinds)
         self._mood = Mood()
         self._buffer = Buffer(
             most_records=self._options.buffered_records,
@@ -141,7 +144,7 @@ class Worker:
         ]
         for runner in self._threads:
             runner.start()
-        if self._kinds & {"async", "external"}:
+        if self._kinds != {"sync"}:
             self._loop = LoopThread(self)
             self._loop.start()
         self._poller = Poller(
@@ -273,6 +276,8 @@ class LoopThread:
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runners: list[TaskRunner] = []
+        self._external: list[ExternalRunner] = []
+        self._desk: Desk | None = None
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -288,7 +293,7 @@ class LoopThread:
     @property
     def busy(self) -> int:
         """How many runners have something in hand."""
-        return sum(runner.busy for runner in self._runners)
+        return sum(runner.busy for runner in self._runners) + sum(runner.busy for runner in self._external)
 
     def stop(self, timeout: float) -> None:
         """Finish what runs, at most for so long; what is left then is cancelled."""
@@ -304,8 +309,12 @@ class LoopThread:
     def _stop_runners(self) -> None:
         for runner in self._runners:
             runner.stop()
+        for external in self._external:
+            external.stop()
 
     def _cancel(self) -> None:
+        if self._desk is not None:
+            self._desk.close()
         for task in self._tasks:
             task.cancel()
 
@@ -336,9 +345,33 @@ class LoopThread:
                 for number in range(worker._options.tasks)
             ]
             worker._buffer.listen("async", self._poke)
+        desk = Desk(worker._engine, worker.open_async, worker._options.tasks)
+        for handler in worker._engine.handlers.values():
+            if handler.mode == "external":
+                self._add_external(handler, desk)
         self._tasks = [asyncio.create_task(runner.run()) for runner in self._runners]
+        self._tasks += [asyncio.create_task(external.run()) for external in self._external]
+        completing = asyncio.create_task(desk.run())
+        self._desk = desk
         self._started.set()
-        await asyncio.gather(*self._tasks)
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            completing.cancel()
+            await desk.disconnect()
+
+    def _add_external(self, handler: Handler, desk: Desk) -> None:
+        worker = self._worker
+        runner = ExternalRunner(
+            handler,
+            engine=worker._engine,
+            buffer=worker._buffer,
+            desk=desk,
+            wakeups=worker._wakeups,
+            leased=lambda: worker._heartbeat.healthy,
+        )
+        self._external.append(runner)
+        worker._buffer.listen(kind_of(handler), self._poke)
 
     def _poke(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -347,6 +380,8 @@ class LoopThread:
     def _wake(self) -> None:
         for runner in self._runners:
             runner.work.set()
+        for external in self._external:
+            external.work.set()
 
 
 def lanes_of(app: App, subscribed: tuple[str, ...]) -> dict[str, tuple[str, timedelta | None]]:

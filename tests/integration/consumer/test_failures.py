@@ -238,7 +238,9 @@ def test_records_that_cannot_be_run_do_not_stop_the_partition(
     assert sorted(row[0] for row in group.query("select reason from onceward.parked")) == parked
     assert group.states() == {"dead": 8, "parked": 2, "discarded": 1, "done": 1}
     assert not group.count("select count(*) from onceward.holds")
-    payloads = {bytes(row[0]) for row in group.query("select payload from onceward.dead_letters where payload is not null")}
+    payloads = {
+        bytes(row[0]) for row in group.query("select payload from onceward.dead_letters where payload is not null")
+    }
     assert payloads == {p for kind, p, _, _ in spoiled if kind == "dead" and p is not None}
     assert committed(group, lane) == len(spoiled) + 2
 

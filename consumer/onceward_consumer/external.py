@@ -1,0 +1,332 @@
+"""Runs external handlers: effects outside of this database, each under a lease (design D4).
+
+Claims and completions of many commands share transactions. A key's next command starts when the completion of the one
+before is durable, so that a crash never reorders effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psycopg
+
+from onceward_consumer.buffer import Buffer
+from onceward_consumer.connections import AsyncHandlerConnection, OpenAsync
+from onceward_consumer.context import HandlerContext
+from onceward_consumer.deliveries import kind_of
+from onceward_consumer.drivers import AsyncDriver
+from onceward_consumer.executors import LOST, Backoff, items_of
+from onceward_consumer.failure_outcomes import outcome_of
+from onceward_consumer.groups import PASSING
+from onceward_consumer.handlers import Handler
+from onceward_consumer.items import Engine, Item
+from onceward_consumer.lanes import Run
+from onceward_consumer.leases import claim, claim_released, complete
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
+from onceward_consumer.release import Wakeups
+from onceward_consumer.reports import report
+from onceward_consumer.script import Script
+from onceward_consumer.spans import span
+from onceward_runtime import events, log
+
+Result = TypeVar("Result")
+
+_HANDED_BACK = Busy(timedelta(0))
+_PER_KEY = 4
+_LOCKED_SECONDS = 0.2
+
+
+class ClosingError(Exception):
+    """The worker stops and the database is away: nothing can be made durable any more."""
+
+
+class Desk:
+    """A few connections that all external handlers of a worker share, for claims and completions."""
+
+    def __init__(self, engine: Engine, open_: OpenAsync, size: int) -> None:
+        self._engine = engine
+        self._open = open_
+        self._free: asyncio.LifoQueue[AsyncHandlerConnection | None] = asyncio.LifoQueue()
+        for _ in range(size):
+            self._free.put_nowait(None)
+        self._pending: list[tuple[Item, asyncio.Future[None]]] = []
+        self._more = asyncio.Event()
+        self._closing = asyncio.Event()
+        self.backoff = Backoff("external handlers")
+
+    async def transact(self, script: Callable[[], Script[Result]]) -> Result:
+        """Run a script on a free connection, again and again while the database is away.
+
+        Raises: ClosingError when closing meanwhile.
+        """
+        while True:
+            connection = await self._free.get()
+            try:
+                if connection is None or connection.closed:
+                    connection = await self._open()
+                result = await AsyncDriver(connection, self._engine).run(script())
+                self.backoff.succeeded()
+                return result
+            except LOST as error:
+                passing = isinstance(error, PASSING)
+                seconds = _LOCKED_SECONDS if passing else self.backoff.failed(error)
+                if connection is not None and not passing:
+                    with contextlib.suppress(psycopg.Error):
+                        await connection.close()
+                    connection = None
+            finally:
+                self._free.put_nowait(connection)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), seconds)
+            if self._closing.is_set():
+                raise ClosingError
+
+    async def complete(self, items: Sequence[Item]) -> None:
+        """Return once the items' outcomes are durable; with those of others, in one transaction."""
+        loop = asyncio.get_running_loop()
+        waits = [(item, loop.create_future()) for item in items]
+        self._pending += waits
+        self._more.set()
+        await asyncio.gather(*(future for _, future in waits))
+
+    async def run(self) -> None:
+        """Complete what comes, until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            batch, self._pending = self._pending, []
+            if batch:
+                items = [item for item, _ in batch]
+                outcomes = [item.outcome for item in items]
+
+                def script(items: list[Item] = items, outcomes: list[Any] = outcomes) -> Script[None]:
+                    for item, outcome in zip(items, outcomes, strict=True):
+                        item.outcome = outcome
+                    return complete(items, self._engine)
+
+                try:
+                    await self.transact(script)
+                except ClosingError as error:
+                    for _, future in batch:
+                        if not future.done():
+                            future.set_exception(error)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_result(None)
+
+    def close(self) -> None:
+        """Do not wait for a database that is away any more."""
+        self._closing.set()
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        while not self._free.empty():
+            connection = self._free.get_nowait()
+            if connection is not None:
+                with contextlib.suppress(psycopg.Error):
+                    await connection.close()
+
+
+class ExternalRunner:
+    """All calls of one external handler in this worker."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        engine: Engine,
+        buffer: Buffer,
+        desk: Desk,
+        wakeups: Wakeups,
+        leased: Callable[[], bool],
+    ) -> None:
+        self._handler = handler
+        self._kind = kind_of(handler)
+        self._engine = engine
+        self._buffer = buffer
+        self._desk = desk
+        self._wakeups = wakeups
+        self._leased = leased
+        self._slots = asyncio.Semaphore(handler.concurrency)
+        self._most = handler.concurrency * 2
+        self._claimed = 0
+        self._stopping = False
+        self._keys: set[asyncio.Task[None]] = set()
+        self._pool = (
+            None
+            if handler.is_async
+            else ThreadPoolExecutor(handler.concurrency, thread_name_prefix="onceward-external")
+        )
+        self.work = asyncio.Event()
+
+    @property
+    def busy(self) -> int:
+        """How many keys have a command claimed."""
+        return len(self._keys)
+
+    def stop(self) -> None:
+        """Claim nothing any more, and hand back what has not begun."""
+        self._stopping = True
+        self.work.set()
+
+    async def run(self) -> None:
+        """Until stopped and finished."""
+        while not self._stopping:
+            self.work.clear()
+            if self._wakeups.due(self._kind):
+                self._spawn(self._release())
+            free = self._most - self._claimed
+            if free > 0 and self._leased():
+                runs = self._buffer.take_now(self._kind, lambda _, free=free: free, per_key=_PER_KEY)  # type: ignore[misc]
+                if runs:
+                    self._claimed += sum(len(run.deliveries) for run in runs)
+                    self._spawn(self._claim(runs))
+                    continue
+            wake = self._buffer.next_wake()
+            timeout = 0.5 if wake is None else min(0.5, max(0.001, wake - time.monotonic()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.work.wait(), timeout)
+        while self._keys:
+            await asyncio.wait(self._keys)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._keys.add(task)
+        task.add_done_callback(self._keys.discard)
+
+    async def _claim(self, runs: Sequence[Run]) -> None:
+        items = items_of(runs, self._engine)
+
+        def script() -> Script[None]:
+            for item in items:
+                item.again()
+            return claim(items, self._engine, short=True)
+
+        try:
+            await self._desk.transact(script)
+        except ClosingError:
+            self._claimed -= len(items)
+            self._buffer.release([(run, run.deliveries) for run in runs])
+            return
+        report([item for item in items if item.outcome is not None], self._engine)
+        by_run: dict[int, list[Item]] = {}
+        for item in items:
+            by_run.setdefault(id(item.run), []).append(item)
+        for run in runs:
+            self._spawn(self._key(run, by_run[id(run)]))
+
+    async def _key(self, run: Run, items: list[Item]) -> None:
+        """The claimed commands of one key, one after the other."""
+        unsettled = [item for item in items if item.outcome is None]
+        try:
+            with contextlib.suppress(ClosingError):
+                await self._one_after_the_other(unsettled)
+        finally:
+            again = [item for item in items if item in unsettled or isinstance(item.outcome, Busy)]
+            rest = max((i.outcome.delay.total_seconds() for i in again if isinstance(i.outcome, Busy)), default=0.0)
+            self._claimed -= len(items)
+            self._buffer.release([(run, [item.delivery for item in again])], rest_seconds=rest)
+            self.work.set()
+        if any(item.heads for item in items):
+            self._wakeups.set()
+
+    async def _one_after_the_other(self, unsettled: list[Item]) -> None:
+        """Run them, and take each off the list once its outcome is durable."""
+        while unsettled:
+            item, *others = unsettled
+            await self._execute(item)
+            stop = self._after(item)
+            settled = [item]
+            if stop is not None:
+                for follower in others:
+                    follower.outcome = stop
+                settled += others
+            await self._desk.complete(settled)
+            report(settled, self._engine)
+            del unsettled[: len(settled)]
+
+    def _after(self, item: Item) -> Busy | Parked | None:
+        """What becomes of the claimed followers of a command with this outcome; None when they go on."""
+        outcome = item.outcome
+        if isinstance(outcome, Busy) or self._stopping:
+            return _HANDED_BACK
+        if not item.ordered:
+            return None
+        strict = isinstance(outcome, Dead) and self._handler.order == "strict"
+        return Parked("held") if isinstance(outcome, Failed) or strict else None
+
+    async def _execute(self, item: Item) -> None:
+        """Call the handler and set the outcome."""
+        async with self._slots:
+            deadline = item.envelope.context.deadline if item.envelope is not None else None
+            if self._stopping or not self._leased():
+                item.outcome = _HANDED_BACK
+            elif deadline is not None and deadline < self._engine.clock.earliest():
+                item.outcome = Discarded("deadline")
+            else:
+                try:
+                    await self._call(item)
+                    item.outcome = Done()
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:
+                    item.drafts, item.run_items = [], []
+                    item.outcome = outcome_of(error, item, self._engine.clock.latest())
+
+    async def _call(self, item: Item) -> None:
+        handler = self._handler
+        limit = handler.max_runtime.total_seconds() if handler.max_runtime is not None else None
+        context = HandlerContext(item, self._engine, None)
+        started = time.perf_counter()
+        try:
+            if self._pool is None:
+                with span(item, self._engine):
+                    async with asyncio.timeout(limit):
+                        await handler.function(item.command, context)
+            else:
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._call_here, item, context)
+        finally:
+            item.seconds = time.perf_counter() - started
+            if limit is not None and item.seconds > limit:
+                self._tell_slow(item)
+
+    def _call_here(self, item: Item, context: HandlerContext) -> None:
+        with span(item, self._engine):
+            self._handler.function(item.command, context)
+
+    def _tell_slow(self, item: Item) -> None:
+        log.emit(
+            events.HANDLER_SLOW,
+            command_id=item.id,
+            type=self._handler.type,
+            key=item.delivery.key_text,
+            attempt=item.attempt,
+            lane=item.delivery.lane,
+            group=self._engine.group,
+            seconds=item.seconds,
+        )
+
+    async def _release(self) -> None:
+        """Lease and run the next follower of keys whose head is resolved."""
+        try:
+            items = await self._desk.transact(lambda: claim_released(self._engine, self._kind))
+        except ClosingError:
+            return
+        if not items:
+            return
+        report([item for item in items if item.outcome is not None], self._engine)
+        await asyncio.gather(*(self._follower(item) for item in items))
+        self._wakeups.set()
+
+    async def _follower(self, item: Item) -> None:
+        if item.outcome is None:
+            with contextlib.suppress(ClosingError):
+                await self._one_after_the_other([item])

@@ -1,0 +1,143 @@
+"""External commands in the ledger: claimed with a lease before they run, completed with a fence afterwards (design D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from onceward_consumer import settle
+from onceward_consumer.admission import admit, admit_released
+from onceward_consumer.deliveries import Address, Kind
+from onceward_consumer.failure_outcomes import retried
+from onceward_consumer.failures import Transient
+from onceward_consumer.groups import stop_followers
+from onceward_consumer.items import Engine, Item
+from onceward_consumer.outcomes import Busy, Dead, Duplicate
+from onceward_consumer.release import followers, lock_keys
+from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Script, Statement
+from onceward_runtime.sql import query
+
+_SET: Final = query("onceward_consumer", "ledger_set")
+_FENCE: Final = query("onceward_consumer", "ledger_fence")
+_HAND_BACK: Final = query("onceward_consumer", "ledger_hand_back")
+_LEASE: Final = query("onceward_consumer", "holds_lease")
+_UNLEASE: Final = query("onceward_consumer", "holds_unlease")
+_KEYS: Final = 50
+
+FENCED: Final = Duplicate("fenced")
+"""Another worker took it over while this one ran it; what this one found out does not count."""
+
+
+def claim(items: Sequence[Item], engine: Engine, *, short: bool = False) -> Script[None]:
+    """Lease those that may run: they have no outcome afterwards. For the others the outcome is durable."""
+    yield Begin(False)
+    yield from admit(items, engine, lease=True, short=short)
+    yield from _lease(items, engine, [])
+
+
+def claim_released(engine: Engine, kind: Kind, keys: int = _KEYS) -> Script[list[Item]]:
+    """Lease the next follower of each draining key whose next follower is of this kind."""
+    yield Begin(False)
+    addresses = yield from lock_keys(engine, keys)
+    if not addresses:
+        yield Rollback()
+        return []
+    items, _ = yield from followers(addresses, engine, kind, 1)
+    yield from admit_released(items, engine)
+    leased = [i.delivery.address for i in items if i.outcome is None and i.delivery.address is not None]
+    empty = set(addresses) - {i.delivery.address for i in items}
+    yield from _lease(items, engine, leased, sorted(empty))
+    return items
+
+
+def _lease(
+    items: Sequence[Item], engine: Engine, leased: Sequence[Address], empty: Sequence[Address] = ()
+) -> Script[None]:
+    now = engine.clock.latest()
+    for item in items:
+        if item.crashed and item.outcome is None:
+            _judge_crash(item, engine)
+    stop_followers(items)
+    statements = settle.statements([i for i in items if i.outcome is not None], engine, now)
+    taken = [i for i in items if i.outcome is None and i.known]
+    if taken:
+        statements += [_running(taken, engine), *settle.crashes([i for i in taken if i.crashed], engine)]
+    if leased:
+        statements.append(Statement(_LEASE, (engine.incarnation, *_columns(leased), engine.group)))
+    finished = [i.delivery.address for i in items if i.released and i.outcome is not None and i.delivery.address]
+    if others := sorted({*finished, *empty}):
+        held, _ = settle.holds_changed(items, now)
+        if free := [address for address in others if address not in held]:
+            statements += settle.let_go(free, engine)
+    if statements:
+        yield Execute(statements)
+    yield Commit()
+
+
+def _judge_crash(item: Item, engine: Engine) -> None:
+    """The worker's death was an attempt. Another follows at once, if the policy has one left."""
+    item.attempt -= 1
+    verdict = retried(item, Transient("worker_lost"), "The worker that ran it is gone.", engine.clock.latest())
+    if isinstance(verdict, Dead):
+        item.outcome, item.crashed = Dead("worker_lost", verdict.error), False
+    else:
+        item.attempt += 1
+
+
+def _running(items: Sequence[Item], engine: Engine) -> Statement:
+    return Statement(
+        _SET,
+        {
+            "group": engine.group,
+            "ids": [i.id for i in items],
+            "states": ["running"] * len(items),
+            "attempts": [i.attempt for i in items],
+            "before": [i.attempts_before for i in items],
+            "reasons": [None] * len(items),
+            "incarnations": [engine.incarnation] * len(items),
+            "failed": [i.crashed for i in items],
+        },
+    )
+
+
+def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
+    """Make the outcomes of leased commands durable; those that were taken over meanwhile become `FENCED`."""
+    ids = sorted(item.id for item in items)
+    attempts = {item.id: item.attempt for item in items}
+    yield Begin(False)
+    parameters = {
+        "group": engine.group,
+        "ids": ids,
+        "attempts": [attempts[identity] for identity in ids],
+        "incarnation": engine.incarnation,
+    }
+    [answer] = yield Fetch([Statement(_FENCE, parameters)])
+    own = {row[0] for row in answer.rows}
+    for item in items:
+        item.known = True
+        if item.id not in own:
+            item.outcome = FENCED
+    ours = [item for item in items if item.id in own and not isinstance(item.outcome, Busy)]
+    now = engine.clock.latest()
+    statements = settle.statements(ours, engine, now)
+    held, _ = settle.holds_changed(ours, now)
+    released = {i.delivery.address for i in ours if i.released and i.delivery.address is not None} - held.keys()
+    if released:
+        statements += settle.let_go(sorted(released), engine)
+    statements += _handed_back([item for item in items if isinstance(item.outcome, Busy)], engine)
+    if statements:
+        yield Execute(statements)
+    yield Commit()
+
+
+def _handed_back(items: Sequence[Item], engine: Engine) -> list[Statement]:
+    if not items:
+        return []
+    result = [Statement(_HAND_BACK, (engine.group, [item.id for item in items], engine.incarnation))]
+    if leased := [i.delivery.address for i in items if i.released and i.delivery.address is not None]:
+        result.append(Statement(_UNLEASE, (*_columns(leased), engine.group, engine.incarnation)))
+    return result
+
+
+def _columns(addresses: Sequence[Address]) -> tuple[list[str], list[str]]:
+    return [lane for lane, _ in addresses], [key for _, key in addresses]
