@@ -52,8 +52,8 @@ class WorkerOptions:
     """Records fetched and not finished at most. Defaults to 10,000."""
     buffered_bytes: int = 64 << 20
     """The same in bytes. Defaults to 64 MiB."""
-    lease: timedelta = timedelta(seconds=30)
-    """A worker that was silent for so long is dead to the others. Defaults to 30 s."""
+    lease: timedelta = timedelta(seconds=15)
+    """A worker that was silent for so long is dead to the others. Defaults to 15 s."""
     reach: timedelta = timedelta(days=30)
     """How far back the ledger remembers. Defaults to 30 days."""
     lock_timeout: timedelta = timedelta(seconds=1)
@@ -62,8 +62,8 @@ class WorkerOptions:
     """After this PostgreSQL ends a transaction and its session, so that a frozen worker frees its keys. Defaults to 60 s."""
     idle_timeout: timedelta = timedelta(seconds=30)
     """The same for a transaction in which nothing happens. Defaults to 30 s."""
-    session_timeout: timedelta = timedelta(seconds=45)
-    """After this the broker gives a silent worker's partitions to others. Defaults to 45 s."""
+    session_timeout: timedelta = timedelta(seconds=10)
+    """After this the broker gives a silent worker's partitions to others. Defaults to 10 s."""
     kafka: Mapping[str, Any] | None = None
     """More librdkafka settings for the consumer. Defaults to none."""
 
