@@ -3,8 +3,9 @@
     python -m examples.hr.gateway --port 8025 --log gateway.jsonl
 
 POST /mail            {"employee": 7, "event": "..."} with the header Idempotency-Key
-POST /control         {"outage": true} answers 503 from now on; {"broken": [7, 9]} refuses these employees with 422
-GET  /health
+POST /control         {"broken": [7, 9]} refuses these employees with 422 from now on;
+                      {"outage": {"after": 100, "seconds": 20}} answers 503 for so long once so many mails are delivered
+GET  /outage          whether it is "to come", "on" or "over"
 
 A repeated key that was delivered before is answered as delivered, and not delivered again. The log has one JSON line a request.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+_SECONDS_PER_MAIL = 0.01
 
 
 class Gateway(ThreadingHTTPServer):
@@ -31,21 +33,33 @@ class Gateway(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Request)
         self._lock = threading.Lock()
         self._log = log.open("a", encoding="utf-8")
-        self._outage = False
+        self._outage_after: int | None = None
+        self._outage_seconds = 0.0
+        self._outage_until: float | None = None
         self._broken: frozenset[int] = frozenset()
         self._delivered: set[str] = set()
 
     def control(self, wish: dict[str, Any]) -> None:
         """Change how it behaves from now on."""
         with self._lock:
-            self._outage = bool(wish.get("outage", self._outage))
             self._broken = frozenset(wish.get("broken", self._broken))
+            if outage := wish.get("outage"):
+                self._outage_after, self._outage_seconds = outage["after"], outage["seconds"]
+
+    def outage(self) -> str:
+        """Where the outage stands."""
+        with self._lock:
+            if self._outage_until is None:
+                return "to come"
+            return "on" if time.monotonic() < self._outage_until else "over"
 
     def deliver(self, key: str, mail: dict[str, Any]) -> int:
         """Decide on one request, log it, and return the HTTP status."""
         with self._lock:
             repeat = key in self._delivered
-            if self._outage:
+            if self._outage_until is None and len(self._delivered) == self._outage_after:
+                self._outage_until = time.monotonic() + self._outage_seconds
+            if self._outage_until is not None and time.monotonic() < self._outage_until:
                 status = 503
             elif mail["employee"] in self._broken:
                 status = 422
@@ -64,7 +78,7 @@ class _Request(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        self._answer(200, {"status": "ok"})
+        self._answer(200, {"status": self.server.outage()})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -72,6 +86,7 @@ class _Request(BaseHTTPRequestHandler):
             self.server.control(body)
             self._answer(200, {"status": "ok"})
             return
+        time.sleep(_SECONDS_PER_MAIL)
         status = self.server.deliver(self.headers["Idempotency-Key"], body)
         reasons = {200: "delivered", 422: "no mailbox for this employee", 503: "the mail server is down"}
         self._answer(status, {"status": reasons[status]})
@@ -93,16 +108,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
     options = parser.parse_args()
-    parent = os.getppid()
-    gateway = Gateway(options.port, options.log)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    gateway.serve_forever()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
+    Gateway(options.port, options.log).serve_forever()
 
 
 if __name__ == "__main__":

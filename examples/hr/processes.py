@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from onceward_devstack.launcher import launch
 
 
 class Program:
@@ -17,20 +18,18 @@ class Program:
         self.name = name
         self._arguments = arguments
         self._log = folder / f"{name}.log"
-        self._environment = {**os.environ, **environment}
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it appends to its log."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
+        """Start it; it appends to its log, and ends when the demo ends."""
+        self._process = launch(
+            [sys.executable, "-m", *self._arguments],
+            log=self._log,
+            folder=Path.cwd(),
+            death_signal=signal.SIGKILL,
+            environment=self._environment,
+        )
 
     def kill(self) -> None:
         """SIGKILL: no clean-up, no farewell."""
@@ -40,13 +39,15 @@ class Program:
 
     def stop(self, seconds: float = 30) -> None:
         """SIGTERM, and wait for it to finish its work."""
-        if self._process is None or self._process.poll() is not None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
             return
-        self._process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
+            process.kill()
+            process.wait()
 
     def ended(self) -> bool:
         """Whether it stopped by itself, which none of them should."""

@@ -30,8 +30,8 @@ def command_ids(bootstrap: str, topic: str) -> list[str]:
                 elif error is not None:
                     raise RuntimeError(f"{topic} cannot be read: {error}")
                 else:
-                    headers = dict(message.headers() or [])
-                    found.append(bytes(headers["id"]).decode())
+                    value = dict(message.headers() or [])["id"]
+                    found.append(value.decode() if isinstance(value, bytes) else str(value))
         return found
     finally:
         consumer.close()
