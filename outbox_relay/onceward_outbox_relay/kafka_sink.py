@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onceward_outbox_relay.layout import Headers
 from onceward_outbox_relay.positions import Chunk
+from onceward_runtime import events, log
 from onceward_runtime.kafka import LOGGER, broker_error
 from onceward_schemas.errors import OncewardError
 
@@ -78,11 +79,14 @@ class KafkaSink:
         self.doubted: dict[str, KafkaError] = {}
         """Topics that a delivery found missing or forbidden."""
         self.failure: KafkaError | None = None
+        self._fatal: KafkaError | None = None
+        self.lost_since: float | None = None
+        """Since when no broker answers, as far as the client has said."""
         self._producer = self._build()
 
     def _build(self) -> Producer:
         try:
-            return Producer(self._config | {"batch.size": self.batch_bytes})
+            return Producer(self._config | {"batch.size": self.batch_bytes, "error_cb": self._on_error})
         except KafkaException as error:
             raise broker_error(error, "The settings for Kafka are not usable") from error
 
@@ -127,27 +131,40 @@ class KafkaSink:
         """Serve delivery reports. Raises: SinkFailedError."""
         try:
             self._producer.poll(seconds)
-        except KafkaException as error:
-            self._ended(error.args[0])
-        if self.failure is not None:
-            raise SinkFailedError(f"Kafka refused a record: {self.failure.str()}.")
+        except KafkaException as error:  # the client raises its fatal error here, once
+            self._fatal = error.args[0]
+        self._check()
 
     def flush(self, seconds: float) -> None:
         """Send at once, and wait for deliveries at most so long. Raises: SinkFailedError."""
         try:
             self._producer.flush(seconds)
-        except KafkaException as error:
-            self._ended(error.args[0])
+        except KafkaException as error:  # the client raises its fatal error here, once
+            self._fatal = error.args[0]
+        self._check()
+
+    def _on_error(self, error: KafkaError) -> None:
+        """The client's own troubles. Called within `poll` and `flush`."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self.lost_since is None:
+            self.lost_since = time.monotonic()
+            log.emit(events.BROKER_LOST, service="relay", error=error.str())
+
+    def heard(self) -> None:
+        """A broker has acknowledged something lately."""
+        if self.lost_since is not None:
+            log.emit(events.BROKER_BACK, service="relay", seconds=round(time.monotonic() - self.lost_since, 3))
+            self.lost_since = None
+
+    def _check(self) -> None:
+        if self._fatal is not None:
+            # It comes ahead of the report that says which record was refused: wait for that.
+            deadline = time.monotonic() + _REPORT_SECONDS
+            while self.failure is None and time.monotonic() < deadline:
+                with contextlib.suppress(KafkaException):
+                    self._producer.poll(0.02)
+            self.failure = self.failure or self._fatal
         if self.failure is not None:
             raise SinkFailedError(f"Kafka refused a record: {self.failure.str()}.")
-
-    def _ended(self, error: KafkaError) -> None:
-        """The client raises its fatal error once, ahead of the report that says which record was refused: wait for that."""
-        deadline = time.monotonic() + _REPORT_SECONDS
-        while self.failure is None and time.monotonic() < deadline:
-            with contextlib.suppress(KafkaException):
-                self._producer.poll(0.02)
-        self.failure = self.failure or error
 
     @property
     def outstanding(self) -> int:
@@ -159,7 +176,7 @@ class KafkaSink:
         old = self._producer
         old.purge()
         old.flush(0.5)
-        self.failure = None
+        self.failure = self._fatal = None
         self._producer = self._build()
 
     def close(self) -> None:

@@ -68,6 +68,7 @@ class Stream:
         self._lost: Exception | None = None
         self._stopping: Callable[[], bool] = _never
         self._beat: Callable[[], None] = _nothing
+        self._drain_seconds = 0.0
         self._deadline: float | None = None
         now = time.monotonic()
         self._confirm_due = self._silence_due = self._account_due = now
@@ -85,7 +86,7 @@ class Stream:
         Raises: StreamEndedError when the connection is lost, always between two rows; SinkFailedError when the producer
         is; psycopg.Error when rows cannot be parked; PoisonRowError by policy; MalformedMessageError.
         """
-        self._stopping, self._beat = stopping, beat
+        self._stopping, self._beat, self._drain_seconds = stopping, beat, drain_seconds
         while not stopping():
             if not self._read():
                 self._settle()
@@ -209,8 +210,8 @@ class Stream:
         now = time.monotonic()
         if now < self._confirm_due:
             return
-        if self._deadline is None and self._stopping() and self._positions.waiting:
-            self._deadline = now + 20
+        if self._deadline is None and self._stopping():
+            self._deadline = now + self._drain_seconds
         if self._deadline is not None and now > self._deadline:
             raise DrainTimeoutError
         self._confirm_due = now + _CONFIRM_SECONDS
@@ -235,6 +236,8 @@ class Stream:
     def account(self) -> None:
         """Bring the metrics up to date."""
         positions = self._positions
+        if positions.rows > self._rows_reported:
+            self._sink.heard()
         self._relayed.inc(positions.rows - self._rows_reported)
         self._rows_reported = positions.rows
         self._pending.set(positions.unsettled)
