@@ -60,4 +60,4 @@ def relay(
     log.configure(loaded)
     options = RelayOptions(mode=mode.value, policy=policy.value, grace=timedelta(seconds=grace_seconds))
     service = Relay(loaded, options)
-    raise typer.Exit(run_until_signal([service, HealthServer(loaded, [service])]))
+    raise typer.Exit(run_until_signal([HealthServer(loaded, [service]), service]))

@@ -26,4 +26,4 @@ def scheduler(
     log.configure(found)
     application = load_app(target)
     services: list[Service] = [Scheduler(application, codec_for(found), found), DelayedMover(found)]
-    raise typer.Exit(run_until_signal([*services, HealthServer(found, services)]))
+    raise typer.Exit(run_until_signal([HealthServer(found, services), *services]))

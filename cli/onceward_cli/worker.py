@@ -27,11 +27,16 @@ def worker(
     group_size: Annotated[
         int, typer.Option(min=1, max=1000, help="Commands in one transaction at most; 1 turns grouping off.")
     ] = _DEFAULTS.group_size,
+    instance: Annotated[
+        str | None,
+        typer.Option(help="A name kept over restarts, one per worker: its partitions wait for it (static membership)."),
+    ] = None,
 ) -> None:
     """Run the handlers of an application. SIGTERM finishes what has begun; a second one ends at once and loses nothing."""
     found = settings.load()
     log.configure(found)
     application = load_app(target)
-    service = Worker(application, found, WorkerOptions(threads=threads, tasks=tasks, group_size=group_size))
+    options = WorkerOptions(threads=threads, tasks=tasks, group_size=group_size, instance=instance)
+    service = Worker(application, found, options)
     keeper = RunKeeper(found)
-    raise typer.Exit(run_until_signal([service, keeper, HealthServer(found, [service, keeper])]))
+    raise typer.Exit(run_until_signal([HealthServer(found, [service, keeper]), service, keeper]))

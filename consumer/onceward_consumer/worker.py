@@ -64,6 +64,9 @@ class WorkerOptions:
     """The same for a transaction in which nothing happens. Defaults to 30 s."""
     session_timeout: timedelta = timedelta(seconds=10)
     """After this the broker gives a silent worker's partitions to others. Defaults to 10 s."""
+    instance: str | None = None
+    """A name that this worker keeps over restarts: whoever comes back within the session time-out gets its partitions back
+    at once, without a rebalance (static membership). Defaults to none."""
     kafka: Mapping[str, Any] | None = None
     """More librdkafka settings for the consumer. Defaults to none."""
 
@@ -263,6 +266,7 @@ class Worker:
                 "queued.max.messages.kbytes": 16_384,
                 "client.id": f"onceward-{self._app.name}-{self._engine.worker}",
             }
+            | ({"group.instance.id": options.instance} if options.instance is not None else {})
             | dict(options.kafka or {}),
         )
 

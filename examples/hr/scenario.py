@@ -87,8 +87,8 @@ class Scenario:
             "gateway": ["examples.hr.gateway", "--port", str(port), "--log", str(self._log)],
             "relay": ["onceward_cli.main", "relay"],
             "scheduler": ["onceward_cli.main", "scheduler", here],
-            "worker-1": ["onceward_cli.main", "worker", here],
-            "worker-2": ["onceward_cli.main", "worker", here],
+            "worker-1": ["onceward_cli.main", "worker", here, "--instance", "worker-1"],
+            "worker-2": ["onceward_cli.main", "worker", here, "--instance", "worker-2"],
         }
         self._programs = {name: Program(name, line, folder, environment) for name, line in commands.items()}
         self._connection = psycopg.connect(self._settings.dsn, autocommit=True)
