@@ -217,6 +217,8 @@ _DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "allow.auto.create.topics": False,
     "message.timeout.ms": 0,
+    # How long a topic may be missing from the metadata before its records fail: the default waits half a minute.
+    "topic.metadata.propagation.max.ms": 5_000,
     "message.max.bytes": 1_000_000,
     "batch.size": 1_000_000,
     "linger.ms": 5,

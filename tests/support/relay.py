@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -46,6 +47,12 @@ def slot_name(dsn: str) -> str:
     return "relay_" + dsn.rsplit("/", 1)[1].replace("-", "_")[-40:]
 
 
+def _die_with_parent() -> None:
+    """A test that fails leaves no relay behind (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class RelayProcess:
     """`onceward relay` in a process of its own."""
 
@@ -61,7 +68,13 @@ class RelayProcess:
         }
         command = [sys.executable, "-m", "onceward_cli.main", "relay", *arguments]
         with log.open("ab") as output:
-            self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  it calls one C function
+            )
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

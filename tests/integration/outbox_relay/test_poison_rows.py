@@ -6,6 +6,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from onceward_outbox_relay import decisions
 from onceward_outbox_relay.decisions import Selection
@@ -78,6 +85,54 @@ def test_a_row_that_the_broker_refuses_does_not_take_its_neighbours_along(
         assert len({record.id for record in read(services.bootstrap, topic, 99, 15)}) == 99
         until(lambda: outbox_rows(database) == 0, 10, "the outbox is empty")
     assert [(reason, state) for _, reason, state in parked(database)] == [("refused", "parked")]
+
+
+def test_what_the_broker_refuses_is_not_overtaken_by_its_key(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    topic = make_topic(services.bootstrap, topic_prefix + "shrunk")
+    admin = AdminClient({"bootstrap.servers": services.bootstrap, "log_level": 0})
+    smaller = ConfigEntry("max.message.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[smaller])
+    with running_relay(database, services.bootstrap, QUICK):
+        publish(database, topic, ("a", b"1"))
+        assert values(services, topic, 1) == [b"1"]  # the relay knows the topic's limit now, and it changes
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+        insert = (
+            "insert into onceward.outbox (id, aggregatetype, aggregateid, type, payload, topic)"
+            " select gen_random_uuid(), 't', 'a', 'T', case when g = 50 then repeat('x', 20000) else 'y' || g end::bytea, %s"
+            " from generate_series(2, 700) g"
+        )
+        with psycopg.connect(database) as connection:
+            connection.execute(insert, (topic,))
+        until(lambda: outbox_rows(database) == 0, 20, "the outbox is empty")
+        found = parked(database)
+        assert [(reason, state) for _, reason, state in found[:2]] == [("oversized", "parked"), ("follows", "parked")]
+        assert len(found) == 700 - 49
+        arrived = list(dict.fromkeys(values(services, topic, 49)))
+        assert arrived == [b"1"] + [b"y%d" % number for number in range(2, 50)]
+        decide(database, "discard", found[0][0])
+        until(lambda: {state for _, _, state in parked(database)[1:]} == {"replayed"}, 20, "the followers are replayed")
+    arrived = list(dict.fromkeys(values(services, topic, 699)))
+    assert arrived == [b"1"] + [b"y%d" % number for number in range(2, 701) if number != 50]
+
+
+def test_a_topic_that_is_deleted_while_the_relay_runs_is_missing(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    other = make_topic(services.bootstrap, topic_prefix + "other")
+    topic = make_topic(services.bootstrap, topic_prefix + "deleted")
+    admin = AdminClient({"bootstrap.servers": services.bootstrap, "log_level": 0})
+    with running_relay(database, services.bootstrap, QUICK):
+        publish(database, topic, ("a", b"1"))
+        until(lambda: outbox_rows(database) == 0, 10, "the outbox is empty")
+        admin.delete_topics([topic])[topic].result(10)
+        publish(database, topic, ("a", b"2"))
+        publish(database, other, ("a", b"at once"))
+        assert values(services, other, 1)[0] == b"at once"
+        until(lambda: [reason for _, reason, _ in parked(database)] == ["unknown_topic"], 20, "it is parked")
+        until(lambda: outbox_rows(database) == 0, 10, "the outbox is empty")
 
 
 def test_rows_of_a_missing_topic_are_parked_and_replayed_in_order_once_it_exists(
