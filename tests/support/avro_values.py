@@ -176,3 +176,39 @@ def commands_of(command: type[Command]) -> st.SearchStrategy[Any]:
     record = parse(command.SCHEMA.avro)
     assert isinstance(record, Record)
     return values(record, classes_beside(command, record))
+
+
+AWKWARD = avro_command(
+    [
+        {
+            "name": "date",
+            "type": {"type": "int", "logicalType": "date"},
+            "default": 19_000,
+            "doc": 'Say """hello""" \\n',
+        },
+        {"name": "datetime", "type": {"type": "long", "logicalType": "timestamp-micros"}, "default": 1},
+        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}, "default": 1001},
+        {"name": "UUID", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "other", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "names", "type": {"type": "map", "values": "string"}, "default": {'qu"ote': "ü\\"}},
+        {"name": "raw", "type": "bytes", "default": "\"'\\\n\u00ff"},
+        {"name": "one", "type": {"type": "array", "items": "int"}, "default": [1]},
+        {
+            "name": "inner",
+            "type": {
+                "type": "record",
+                "name": "Inner",
+                "doc": 'Ends in a "quote"',
+                "fields": [
+                    {
+                        "name": "kind",
+                        "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"], "default": "A"},
+                        "default": "B",
+                    }
+                ],
+            },
+            "default": {},
+        },
+    ]
+)
+"""A command whose names, defaults and texts are hard to write as Python."""

@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from onceward_schemas.avsc import load_folder
 from onceward_schemas.generate import generated_module
-from tests.support.avro_values import avro_command, command_file, generated
+from tests.support.avro_values import AWKWARD, avro_command, command_file, generated
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ("tests/support", "examples/hr")
-
-AWKWARD = avro_command(
-    [
-        {
-            "name": "date",
-            "type": {"type": "int", "logicalType": "date"},
-            "default": 19_000,
-            "doc": 'Say """hello""" \\n',
-        },
-        {"name": "datetime", "type": {"type": "long", "logicalType": "timestamp-micros"}, "default": 1},
-        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}, "default": 1001},
-        {"name": "UUID", "type": {"type": "string", "logicalType": "uuid"}},
-        {"name": "other", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "names", "type": {"type": "map", "values": "string"}, "default": {'qu"ote': "ü\\"}},
-        {"name": "raw", "type": "bytes", "default": "\"'\\\n\u00ff"},
-        {"name": "one", "type": {"type": "array", "items": "int"}, "default": [1]},
-        {
-            "name": "inner",
-            "type": {
-                "type": "record",
-                "name": "Inner",
-                "doc": 'Ends in a "quote"',
-                "fields": [
-                    {
-                        "name": "kind",
-                        "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"], "default": "A"},
-                        "default": "B",
-                    }
-                ],
-            },
-            "default": {},
-        },
-    ]
-)
 
 
 @pytest.mark.parametrize("folder", COMMITTED)
@@ -77,28 +41,6 @@ def test_defaults_and_docs_of_awkward_fields_become_right_code() -> None:
         assert command.inner == module.Inner(kind=module.Kind.B)
         assert module.Made.SCHEMA.avro == AWKWARD
         assert module.Inner.__doc__.strip() == 'Ends in a "quote"'
-
-
-def test_the_module_passes_ruff_and_mypy_strict(tmp_path: Path) -> None:
-    path = tmp_path / "awkward.py"
-    path.write_text(generated_module([command_file(AWKWARD)], folder="made"))
-    config = str(ROOT / "pyproject.toml")
-    for command in (
-        ["ruff", "format", "--diff", "--config", config, str(path)],
-        ["ruff", "check", "--config", config, str(path)],
-        [
-            "mypy",
-            "--strict",
-            "--config-file",
-            config,
-            "--follow-imports=silent",
-            "--cache-dir",
-            str(tmp_path),
-            str(path),
-        ],
-    ):
-        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_schema_in_the_class_is_the_one_of_the_file() -> None:
