@@ -90,11 +90,17 @@ class Forwarder:
             now = time.monotonic()
             since = self._denied[topic].since if topic in self._denied else now
             self._denied[topic] = Missing(topic_watch.reason_of(error), error.str(), since, now)
-            self._routes = {key: name for key, name in self._routes.items() if name != topic}
-            self._limited = {key: found for key, found in self._limited.items() if found[0] != topic}
+            self._unroute(topic)
             self._watch.doubt(topic, topic_watch.reason_of(error), error.str())
         self._sink.doubted.clear()
+        for topic in {topic for topic, _ in self._sink.suspects if topic is not None}:
+            self._unroute(topic)  # its limit may have changed
+            self._watch.forget(topic)
         self._guard()
+
+    def _unroute(self, topic: str) -> None:
+        self._routes = {key: name for key, name in self._routes.items() if name != topic}
+        self._limited = {key: found for key, found in self._limited.items() if found[0] != topic}
 
     def columns(self, columns: Sequence[pgoutput.Column]) -> None:
         """The table's columns as they are from here on. Raises: DatabaseError."""
@@ -185,13 +191,13 @@ class Forwarder:
         """Produce one record with nothing else on its way; returns reason and error when it is refused for good."""
         assert record.topic is not None
         while self._sink.outstanding:
-            self._sink.poll(0.02)
+            self._sink.flush(0.02)
             self._pulse()
         batch = Batch(self._sink)
         try:
             self._sink.produce(record.topic, record.key, record.value, record.headers, batch, self._pulse)
             while not batch.settled:
-                self._sink.poll(0.02)
+                self._sink.flush(0.02)
                 self._pulse()
         except KafkaException as error:
             return _reason(error.args[0]), error.args[0].str()
@@ -271,6 +277,8 @@ class Forwarder:
         else:
             self._routes[routed] = topic
         if answer.max_bytes is not None and self._sink.limit_batches(answer.max_bytes):
+            # Whole batches were too large, then; single rows are measured from here on.
+            self._sink.suspects = {found for found in self._sink.suspects if found[0] != topic}
             raise SinkFailedError(f"The topic {topic!r} needs smaller batches.")
 
     def _unhold(self, routed: bytes | None) -> None:
@@ -321,22 +329,41 @@ class Forwarder:
         more = True
         while more:
             records, more = parking.released(self._connection, key)
-            sent: list[Record] = []
-            for record in records:
-                if (refused := self._refusal(record)) is not None:
-                    parking.park_again(self._connection, record, *refused)
-                    more = True
-                    break
-                sent.append(record)
-            parking.mark_replayed(self._connection, sent)
-            if len(sent) < len(records) or not records:
+            sent = self._resend(records)
+            parking.mark_replayed(self._connection, records[:sent])
+            more = more or sent < len(records)
+            if sent < len(records) or not records:
                 break
         if not more:
             self.blocked.discard(key)
             self._guard()
 
+    def _resend(self, records: list[Record]) -> int:
+        """Deliver parked records in order; returns how many were, up to one that is refused and parked again."""
+        assert self._connection is not None
+        batch = Batch(self._sink)
+        count = 0
+        for record in records:
+            refused = self._refusal(record)
+            mark = suspect(record.topic, record.key, record.value)
+            if refused is None and mark in self._sink.suspects:
+                refused = self._alone(record)
+                self._sink.suspects.discard(mark)
+            elif refused is None:
+                assert record.topic is not None
+                self._sink.produce(record.topic, record.key, record.value, record.headers, batch, self._pulse)
+                batch.wanted += 1
+            if refused is not None:
+                parking.park_again(self._connection, record, *refused)
+                break
+            count += 1
+        while batch.settled < batch.wanted:
+            self._sink.flush(0.02)
+            self._pulse()
+        return count
+
     def _refusal(self, record: Record) -> tuple[str, str] | None:
-        """Deliver one parked record; reason and error when it still cannot be."""
+        """Why a parked record still cannot be sent; waits a little for its topic to be looked up."""
         if not record.topic:
             return "no_topic", "the record has no topic"
         try:
@@ -352,7 +379,7 @@ class Forwarder:
         limit = min(answer.max_bytes or self._sink.max_bytes, self._sink.max_bytes)
         if _size(record) > limit:
             return "oversized", f"the record has {_size(record)} bytes; {limit} are allowed"
-        return self._alone(record)
+        return None
 
 
 def _nothing() -> None:

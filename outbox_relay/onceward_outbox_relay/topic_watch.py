@@ -65,6 +65,10 @@ class TopicWatch:
         since = known.since if isinstance(known, Missing) else now
         self._answers[topic] = Missing(reason, error, since, now)
 
+    def forget(self, topic: str) -> None:
+        """Ask again when the topic is next needed."""
+        self._answers.pop(topic, None)
+
     def close(self) -> None:
         self._stopping = True
         self._wake.set()

@@ -87,14 +87,16 @@ def test_a_row_that_the_broker_refuses_does_not_take_its_neighbours_along(
     assert [(reason, state) for _, reason, state in parked(database)] == [("refused", "parked")]
 
 
+@pytest.mark.parametrize("batch_size", [2_000, 1_000_000])
 def test_what_the_broker_refuses_is_not_overtaken_by_its_key(
-    services: Services, database: str, topic_prefix: str
+    services: Services, database: str, topic_prefix: str, batch_size: int
 ) -> None:
     topic = make_topic(services.bootstrap, topic_prefix + "shrunk")
     admin = AdminClient({"bootstrap.servers": services.bootstrap, "log_level": 0})
     smaller = ConfigEntry("max.message.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[smaller])
-    with running_relay(database, services.bootstrap, QUICK):
+    options = RelayOptions(producer={"batch.size": batch_size})
+    with running_relay(database, services.bootstrap, options):
         publish(database, topic, ("a", b"1"))
         assert values(services, topic, 1) == [b"1"]  # the relay knows the topic's limit now, and it changes
         for future in admin.incremental_alter_configs([resource]).values():
