@@ -10,6 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from onceward_consumer.items import Engine
+from onceward_consumer.parked import requeue_resolved
 from onceward_consumer.release import Wakeups
 from onceward_runtime import postgres
 from onceward_runtime.settings import Settings
@@ -26,7 +27,15 @@ class Heartbeat:
     """One thread with a connection of its own. Handlers cannot hold it up."""
 
     def __init__(
-        self, engine: Engine, settings: Settings, lease: timedelta, wakeups: Wakeups, *, host: str, pid: int
+        self,
+        engine: Engine,
+        settings: Settings,
+        lease: timedelta,
+        wakeups: Wakeups,
+        *,
+        host: str,
+        pid: int,
+        requeue: timedelta = timedelta(seconds=30),
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -34,6 +43,7 @@ class Heartbeat:
         self._wakeups = wakeups
         self._host = host
         self._pid = pid
+        self._requeue_seconds = requeue.total_seconds()
         self._draining = False
         self._stopping = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
@@ -74,6 +84,7 @@ class Heartbeat:
     def _run(self) -> None:
         every = min(5.0, self._lease.total_seconds() / 4)
         beat_at = time.monotonic() + every
+        requeue_at = time.monotonic()
         while not self._stopping.wait(_SWEEP_SECONDS):
             try:
                 if self._connection is None or self._connection.closed:
@@ -81,6 +92,9 @@ class Heartbeat:
                 if time.monotonic() >= beat_at or not self.healthy:
                     self._beat(self._connection)
                     beat_at = time.monotonic() + every
+                if time.monotonic() >= requeue_at:
+                    requeue_at = time.monotonic() + self._requeue_seconds
+                    requeue_resolved(self._connection, self._engine)
                 row = self._connection.execute(_WAITING, (self._engine.group,)).fetchone()
                 if row is not None and row[0]:
                     self._wakeups.set()

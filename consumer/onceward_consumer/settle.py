@@ -293,7 +293,7 @@ def _retry_records(items: Iterable[Item], engine: Engine, now: datetime) -> list
         if isinstance(outcome, Failed) and handler is not None and envelope is not None:
             topic = topics.tier(item.delivery.lane, engine.group, tier_for(handler.retry, outcome.delay))
             context = dataclasses.replace(envelope.context, due_at=now + outcome.delay, group=engine.group)
-            rows.append(_row(item, topic, item.attempt + 1, context))
+            rows.append(record(item, topic, item.attempt + 1, context))
     return rows
 
 
@@ -305,11 +305,11 @@ def _dead_records(items: Iterable[Item], engine: Engine) -> list[OutboxRow]:
             context = item.envelope.context if item.envelope is not None else None
             if context is not None and (context.due_at is not None or context.group is not None):
                 context = dataclasses.replace(context, due_at=None, group=None)
-            rows.append(_row(item, topic, item.attempt, context))
+            rows.append(record(item, topic, item.attempt, context))
     return rows
 
 
-def _row(item: Item, topic: str, attempt: int, context: Context | None) -> OutboxRow:
+def record(item: Item, topic: str, attempt: int, context: Context | None) -> OutboxRow:
     """A record with the command's identity and original bytes."""
     envelope, delivery = item.envelope, item.delivery
     aggregate = item.handler.command.SCHEMA.aggregate if item.handler is not None else delivery.lane

@@ -96,7 +96,10 @@ class Attack:
         return ended == len(self.published) and self.group.settled()
 
     def problems(self, *, once: bool = True) -> list[str]:
-        """What the effects say: lost, doubled and reordered commands. Without `once` repeats are allowed (a gateway)."""
+        """What the effects say: lost, doubled and reordered commands.
+
+        Without `once` repeats are allowed and only the first of each counts, as at a gateway with idempotency keys.
+        """
         found: list[str] = []
         rows = self.group.query("select id, counter, amount from effect order by seq")
         wanted = {i for i, (_, amount) in self.published.items() if not is_rejected(amount)}
@@ -104,6 +107,8 @@ class Attack:
         latest: dict[str, int] = {}
         for identity, counter, amount in rows:
             seen[identity] = seen.get(identity, 0) + 1
+            if seen[identity] > 1 and not once:
+                continue
             if amount < latest.get(counter, -1):
                 found.append(f"{counter}: {amount} after {latest[counter]}")
             latest[counter] = max(amount, latest.get(counter, -1))
