@@ -18,6 +18,7 @@ _PACKAGE = "onceward_scheduler"
 _BATCH = 1000
 _LONGEST_SLEEP = 0.5
 """A command published meanwhile may be due this much later than it should."""
+_SOON = 0.05
 _LIMITS = SessionLimits(
     lock_timeout=timedelta(seconds=1),
     statement_timeout=timedelta(seconds=30),
@@ -26,14 +27,16 @@ _LIMITS = SessionLimits(
 )
 
 
-def move_due(connection: psycopg.Connection[Any], limit: int = _BATCH) -> int:
-    """Move what is due by the database's clock, in one transaction; one mover at a time. Returns how many.
+def move_due(connection: psycopg.Connection[Any], limit: int = _BATCH) -> int | None:
+    """Move what is due by the database's clock, in one transaction. Returns how many; None when another mover is at it.
 
     A row that somebody is just taking back is waited for, but not for long: then it is left out.
     """
     move = query(_PACKAGE, "delayed_move")
     with connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(hashtext('onceward.delayed'))")
+        mine = connection.execute("select pg_try_advisory_xact_lock(hashtext('onceward.delayed'))").fetchone()
+        if not mine or not mine[0]:
+            return None
         try:
             with connection.transaction():
                 found = connection.execute(move, {"limit": limit}).fetchone()
@@ -75,6 +78,8 @@ class DelayedMover:
 
     def _step(self, connection: psycopg.Connection[Any]) -> float:
         moved = move_due(connection)
+        if moved is None:
+            return _SOON
         if moved:
             log.emit(events.DELAYED_EMITTED, size=moved)
         if moved == _BATCH:

@@ -21,6 +21,7 @@ Connection = psycopg.Connection[Any]
 @pytest.fixture
 def connection(database: str) -> Iterator[Connection]:
     with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("set lock_timeout = '2s'")
         yield connection
 
 
@@ -92,8 +93,8 @@ def test_two_movers_at_once_move_each_command_once_and_in_order(connection: Conn
 
     def move() -> None:
         with psycopg.connect(database, autocommit=True) as mine:
-            while move_due(mine, limit=25):
-                pass
+            while mine.execute("select from onceward.delayed limit 1").fetchall():
+                move_due(mine, limit=25)
 
     threads = [threading.Thread(target=move) for _ in range(4)]
     for thread in threads:
@@ -117,3 +118,16 @@ def test_a_command_that_is_being_taken_back_holds_up_the_others_for_a_moment_onl
         other.rollback()
     assert move_due(connection) == 1
     assert outbox(connection) == ["b", "a"]
+
+
+def test_while_one_mover_is_at_it_another_keeps_away(connection: Connection, database: str) -> None:
+    for name, seconds in (("a", 1), ("b", 2)):
+        publish(connection, name, timedelta(seconds=seconds))
+    overdue(connection)
+    with psycopg.connect(database, autocommit=True) as other:
+        with other.transaction():
+            assert move_due(other, limit=1) == 1
+            assert move_due(connection) is None
+            assert outbox(connection) == []
+        assert move_due(connection) == 1
+    assert outbox(connection) == ["a", "b"]
