@@ -37,6 +37,7 @@ class Delivery:
     __slots__ = (
         "address",
         "assignment",
+        "early",
         "envelope",
         "handler",
         "headers",
@@ -80,6 +81,9 @@ class Delivery:
         self.assignment = assignment
         self.size = (len(payload) if payload else 0) + 400
         self.stalls = 0
+        """How often its run gave way to somebody else's lock."""
+        self.early = False
+        """It came out of a tier whose delay is shorter than its wait."""
         self.key_text = None if key is None else _text(key)
         self.address: Address | None = None if self.key_text is None else (lane, self.key_text)
         self.handler: Handler | None = None

@@ -11,7 +11,7 @@ from uuid import UUID
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.handlers import Handler
-from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked, Round
 from onceward_consumer.redaction import describe
 from onceward_consumer.run_items import RunItem
 from onceward_producer.rows import Draft
@@ -106,6 +106,9 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         item.given = Parked("unknown_type")
     else:
         item.attempt = envelope.attempt
+        if delivery.early:
+            item.outcome = item.given = Round()
+            return item
         try:
             item.command = engine.codec.decode(delivery.payload)
         except UndecodableError as error:

@@ -51,10 +51,15 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """A retry record whose instant is further away than its tier's delay: sent round again as the same attempt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """Another live worker is at it; ask again after `delay`. Nothing is durable."""
 
     delay: timedelta
 
 
-Outcome: TypeAlias = Done | Failed | Dead | Discarded | Duplicate | Parked | Busy
+Outcome: TypeAlias = Done | Failed | Dead | Discarded | Duplicate | Parked | Round | Busy

@@ -20,6 +20,8 @@ from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.handlers import Handler
 from onceward_consumer.offsets import Offsets
+from onceward_consumer.policy import TOLERANCE
+from onceward_runtime import events, log
 from onceward_runtime.kafka import broker_error
 
 _log = logging.getLogger("onceward.consumer")
@@ -27,17 +29,18 @@ _BATCH = 500
 _COMMIT_SECONDS = 0.1
 _FULL_SECONDS = 0.2
 _IDLE_SECONDS = 0.1
+_EARLY_SECONDS = 1.0
 
 
 class Tenure:
     """One tenure of a partition. A tier's records wait here until the first of them is due."""
 
-    __slots__ = ("active", "offsets", "partition", "paused", "tier", "topic", "waiting")
+    __slots__ = ("active", "delay", "offsets", "partition", "paused", "topic", "waiting")
 
-    def __init__(self, topic: str, partition: int, tier: bool) -> None:
+    def __init__(self, topic: str, partition: int, delay: timedelta | None) -> None:
         self.topic = topic
         self.partition = partition
-        self.tier = tier
+        self.delay = delay
         self.active = True
         self.paused = False
         self.offsets = Offsets()
@@ -88,7 +91,7 @@ class Poller:
         Raises: BrokerError when the configuration is not usable.
         """
         try:
-            self._consumer = Consumer(self._config)
+            self._consumer = Consumer(self._config | {"on_commit": self._on_commit})
             self._consumer.subscribe(
                 list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
@@ -132,7 +135,7 @@ class Poller:
         try:
             self._commit(consumer, asynchronous=False)
         except KafkaException as error:
-            _log.warning("The last offsets were not committed, their commands will be redelivered: %s", error)
+            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(self._tenures), error=error)
         try:
             consumer.close()
         except (KafkaException, RuntimeError) as error:
@@ -189,7 +192,7 @@ class Poller:
             envelope = delivery.envelope
             if envelope is not None and envelope.context.group is not None and envelope.context.group != self._group:
                 tenure.offsets.finish(delivery.offset)
-            elif tenure.tier and (tenure.waiting or self._seconds_until_due(delivery) > 0):
+            elif tenure.delay is not None and self._must_wait(tenure, delivery):
                 tenure.waiting.append(delivery)
                 if not tenure.paused:
                     tenure.paused = True
@@ -198,6 +201,13 @@ class Poller:
                 ready.append(delivery)
         if ready:
             self._buffer.add(ready)
+
+    def _must_wait(self, tenure: Tenure, delivery: Delivery) -> bool:
+        """Whether a tier's record is not due. One that is due much later than its tier's delay must not hold others up."""
+        left = self._seconds_until_due(delivery)
+        assert tenure.delay is not None
+        delivery.early = left > tenure.delay.total_seconds() * (1 + TOLERANCE) + _EARLY_SECONDS
+        return not delivery.early and (left > 0 or bool(tenure.waiting))
 
     def _seconds_until_due(self, delivery: Delivery) -> float:
         due_at = delivery.envelope.context.due_at if delivery.envelope is not None else None
@@ -246,35 +256,43 @@ class Poller:
                 tenure.offsets.forget_report()
             if not asynchronous:
                 raise
-            _log.warning("Offsets were not committed, next try in %s s: %s", _COMMIT_SECONDS, error)
+            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(offsets), error=error)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Called from a poll with the fate of an asynchronous commit; what failed is committed again."""
+        failed = [p for p in partitions if p.error is not None] if error is None else partitions
+        events.OFFSET_COMMITS.labels(self._group, "failed" if failed else "ok").inc()
+        for partition in failed:
+            if (tenure := self._tenures.get((partition.topic, partition.partition))) is not None:
+                tenure.offsets.forget_report()
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(partitions), error=error.str())
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             _, delay = self._topics[partition.topic]
-            self._tenures[partition.topic, partition.partition] = Tenure(
-                partition.topic, partition.partition, delay is not None
-            )
+            self._tenures[partition.topic, partition.partition] = Tenure(partition.topic, partition.partition, delay)
         consumer.incremental_assign(partitions)
         self.assigned = True
         paused = [t for t in self._tenures.values() if self._full or t.paused]
         if paused:
             consumer.pause([TopicPartition(t.topic, t.partition) for t in paused])
-        _log.info("Assigned %d partitions, %d in all.", len(partitions), len(self._tenures))
+        self._tell(events.PARTITIONS_ASSIGNED, "assigned", partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = self._end_tenures(partitions)
         try:
             self._commit(consumer, asynchronous=False, tenures=gone)
         except KafkaException as error:
-            _log.warning("Offsets of revoked partitions were not committed, there will be redeliveries: %s", error)
+            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(gone), error=error)
         consumer.incremental_unassign(partitions)
-        _log.info("Gave up %d partitions, %d left.", len(partitions), len(self._tenures))
+        self._tell(events.PARTITIONS_REVOKED, "revoked", partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._end_tenures(partitions)
         self.assigned = bool(self._tenures)
         consumer.incremental_unassign(partitions)
-        _log.warning("Lost %d partitions: the group went on without this worker.", len(partitions))
+        self._tell(events.PARTITIONS_LOST, "lost", partitions)
 
     def _end_tenures(self, partitions: Iterable[TopicPartition]) -> list[Tenure]:
         gone = [t for p in partitions if (t := self._tenures.pop((p.topic, p.partition), None)) is not None]
@@ -284,6 +302,11 @@ class Poller:
         self._buffer.drop_revoked()
         self._revoked()
         return gone
+
+    def _tell(self, event: events.Event, kind: str, partitions: list[TopicPartition]) -> None:
+        events.REBALANCES.labels(self._group, kind).inc()
+        events.ASSIGNED_PARTITIONS.labels(self._group).set(len(self._tenures))
+        log.emit(event, group=self._group, partitions=len(partitions))
 
     def _report(self, error: KafkaError) -> None:
         if error.fatal():

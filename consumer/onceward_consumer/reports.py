@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_runtime import events, log
 
 _NAMES = {
@@ -18,6 +18,7 @@ _NAMES = {
     Discarded: "discarded",
     Duplicate: "duplicate",
     Parked: "parked",
+    Round: "round",
     Busy: "busy",
 }
 

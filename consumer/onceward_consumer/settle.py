@@ -10,7 +10,7 @@ from uuid import UUID
 
 from onceward_consumer.deliveries import Address, Delivery, headers_to_json
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_consumer.policy import tier_for
 from onceward_consumer.run_items import RECORD_ITEMS, RunItem
 from onceward_consumer.run_items import arrays as run_item_arrays
@@ -112,7 +112,7 @@ def _ledger(items: Iterable[Item], engine: Engine) -> list[Statement]:
         if isinstance(outcome, Busy):
             if not item.known:
                 forgotten.append(item.id)
-        elif not isinstance(outcome, Duplicate) and (item.known or not isinstance(outcome, Done)):
+        elif not isinstance(outcome, Duplicate | Round) and (item.known or not isinstance(outcome, Done)):
             changed.append(item)
     result = []
     if forgotten:
@@ -294,6 +294,10 @@ def _retry_records(items: Iterable[Item], engine: Engine, now: datetime) -> list
             topic = topics.tier(item.delivery.lane, engine.group, tier_for(handler.retry, outcome.delay))
             context = dataclasses.replace(envelope.context, due_at=now + outcome.delay, group=engine.group)
             rows.append(record(item, topic, item.attempt + 1, context))
+        elif isinstance(outcome, Round) and handler is not None and envelope is not None:
+            left = (envelope.context.due_at or now) - now
+            topic = topics.tier(item.delivery.lane, engine.group, tier_for(handler.retry, left))
+            rows.append(record(item, topic, item.attempt, envelope.context))
     return rows
 
 

@@ -267,3 +267,26 @@ def test_the_same_record_again_is_a_duplicate(services: Services, database: str,
             eventually(lambda: amounts(group, "b") == [2], "later command")
     assert amounts(group, "a") == [1]
     assert {found for _, found, _ in forwarder.forwarded} >= {identity}
+
+
+def test_a_long_wait_does_not_hold_up_its_tier(services: Services, database: str, topic_prefix: str) -> None:
+    def fail(command: Increment, ctx: Context) -> None:
+        if command.counter == "slow" and ctx.attempt == 1:
+            raise Retry("asked_to_wait", after="4s")
+        if command.counter != "slow" and ctx.attempt < 3:
+            raise Retry("not_yet")
+
+    group = build(services, database, topic_prefix, fail)
+    group.publish([Increment(counter="slow"), *(Increment(counter=f"c{n}") for n in range(8))])
+    with Forwarder(database, services.bootstrap) as forwarder, group.running():
+        eventually(lambda: group.count("select count(*) from effect") == 8, "eight quick ones", 3.5)
+        assert not amounts(group, "slow")
+        eventually(lambda: amounts(group, "slow") and group.settled(), "the slow one")
+    assert group.query("select attempt from effect where counter = 'slow'") == [(2,)]
+    rounds = [attempt for topic, _, attempt in forwarder.forwarded if ".retry." in topic and attempt == 2]
+    assert len(rounds) > 9, "it went round its tier, as the same attempt"
+    [(waited,)] = group.query(
+        "select extract(epoch from max(l.updated_at) - max(a.at))::float from onceward.ledger l"
+        " join onceward.attempts a using (command_id) where a.reason = 'asked_to_wait'"
+    )
+    assert 4.0 <= waited < 6.0
