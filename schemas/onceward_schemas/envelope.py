@@ -145,37 +145,52 @@ class Envelope:
 
         Raises: UndecodableError with reason `bad_header` or `missing_header`.
         """
-        found: dict[str, str | None] = {}
+        found: dict[str, bytes | str | None] = {}
         for name, value in pairs:
             if name in _KNOWN:
-                try:
-                    found[name] = value.decode() if isinstance(value, bytes) else value
-                except UnicodeDecodeError as error:
-                    raise _bad_header(name) from error
+                found[name] = value
+        get = found.get
         for name in (headers.ID, headers.TYPE):
-            if not found.get(name):
+            if not get(name):
                 raise UndecodableError(
                     f"The record has no header {name!r}.",
                     reason="missing_header",
                     remedy="Publish through onceward.outbox, or place the column in the connector's configuration.",
                 )
+        # This runs for every record: what is absent, or almost always the same, is not converted.
+        version, attempt, run_id, context = (
+            get(headers.VERSION),
+            get(headers.ATTEMPT),
+            get(headers.RUN_ID),
+            get(headers.CONTEXT),
+        )
         return cls(
             id=_read(found, headers.ID, UUID),
-            type=str(found[headers.TYPE]),
-            version=_read(found, headers.VERSION, int, 1),
-            attempt=_read(found, headers.ATTEMPT, int, 1),
-            tenant=found.get(headers.TENANT),
-            run_id=_read(found, headers.RUN_ID, UUID, None),
-            traceparent=found.get(headers.TRACEPARENT),
-            context=Context.from_json(found.get(headers.CONTEXT)),
+            type=str(_text_of(found, headers.TYPE)),
+            version=1 if version == b"1" else _read(found, headers.VERSION, int, 1),
+            attempt=1 if attempt == b"1" else _read(found, headers.ATTEMPT, int, 1),
+            tenant=_text_of(found, headers.TENANT),
+            run_id=None if run_id is None else _read(found, headers.RUN_ID, UUID, None),
+            traceparent=_text_of(found, headers.TRACEPARENT),
+            context=_EMPTY if context is None else Context.from_json(_text_of(found, headers.CONTEXT)),
         )
 
 
 _KNOWN = frozenset(headers.ALL)
 
 
-def _read(found: dict[str, str | None], name: str, convert: Any, default: Any = None) -> Any:
-    text = found.get(name)
+def _text_of(found: dict[str, bytes | str | None], name: str) -> str | None:
+    value = found.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise _bad_header(name) from error
+
+
+def _read(found: dict[str, bytes | str | None], name: str, convert: Any, default: Any = None) -> Any:
+    text = _text_of(found, name)
     if text is None or text == "":
         return default
     try:
