@@ -75,7 +75,7 @@ def plan(app: str, definition: Definition, schedule: DueSchedule, codec: Encoder
             continue
         try:
             rows = _rows(app, definition, tick_at(schedule.id, tick.scheduled_at, definition.tz, previous), codec)
-        except Exception as error:
+        except BaseException as error:  # noqa: BLE001 - one schedule cannot stop another, not even by sys.exit
             ticks.append(PlannedTick(tick.scheduled_at, "failed", reason_of(error)))
             return Planned(schedule, ticks, tick.scheduled_at)
         if rows:
@@ -116,7 +116,7 @@ def _commands(schedule_id: str, returned: object) -> list[Command]:
     return commands
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """An error in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")[:_LONGEST_REASON]

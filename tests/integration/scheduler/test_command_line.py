@@ -30,6 +30,7 @@ from tests.support.services import ROOT, Services
 Connection = psycopg.Connection[Any]
 
 APP = """
+import time
 from onceward_consumer.app import App
 from tests.support.commands import Increment
 
@@ -42,6 +43,10 @@ def count(tick):
 @app.schedule("0 7 * * MON-FRI", tz="Asia/Almaty", catch_up="2h")
 def digest(tick):
     return None
+
+@app.schedule("every 1s")
+def hanging(tick):
+    time.sleep(600)
 """
 
 
@@ -100,7 +105,7 @@ def test_the_verb_emits_ticks_and_delayed_commands_until_told_to_stop(connection
         process.wait()
     assert (published()["ticks"].note or "") >= "2026"
 
-    count, digest = schedules("list", "--app", name)
+    count, digest, _ = schedules("list", "--app", name)
     assert (count["id"], count["rule"], count["state"]) == ("count", "every 1s", "active")
     assert (digest["id"], digest["time_zone"], digest["last"]) == ("digest", "Asia/Almaty", None)
     assert datetime.fromisoformat(digest["next"]).hour == 2

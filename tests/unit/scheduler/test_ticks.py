@@ -134,6 +134,14 @@ def test_returning_something_else_fails_the_tick(wrong: Any) -> None:
     assert "Return a command" in (tick.reason or "")
 
 
+def test_a_function_that_would_end_the_process_fails_its_tick_only() -> None:
+    def leave(tick: Tick) -> None:
+        raise SystemExit(3)
+
+    [tick] = planned(leave).ticks
+    assert (tick.outcome, tick.reason) == ("failed", "SystemExit: 3")
+
+
 def test_what_the_codec_raises_fails_the_tick() -> None:
     class Refusing:
         def encode(self, command: object, /) -> bytes:
