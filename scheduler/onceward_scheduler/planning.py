@@ -75,7 +75,7 @@ def plan(app: str, definition: Definition, schedule: DueSchedule, codec: Encoder
             continue
         try:
             rows = _rows(app, definition, tick_at(schedule.id, tick.scheduled_at, definition.tz, previous), codec)
-        except BaseException as error:  # noqa: BLE001 - one schedule cannot stop another, not even by sys.exit
+        except BaseException as error:
             ticks.append(PlannedTick(tick.scheduled_at, "failed", reason_of(error)))
             return Planned(schedule, ticks, tick.scheduled_at)
         if rows:
