@@ -38,7 +38,7 @@ class Cleanup:
             names = {"table": sql.Identifier(layout.schema, layout.table), "xid": sql.Identifier(layout.xid)}
             self._mark_query = sql.SQL(query("onceward_outbox_relay", "mark_cleanup")).format(**names)  # type: ignore[assignment]
             self._delete_query = sql.SQL(query("onceward_outbox_relay", "clean")).format(**names)  # type: ignore[assignment]
-        self._expiry_due = time.monotonic() + 5
+        self.expiry_due = time.monotonic() + 5
 
     def step(self, connection: psycopg.Connection[Any], acknowledged: int) -> bool:
         """Delete what may go; returns whether there is likely more to do at once."""
@@ -57,9 +57,9 @@ class Cleanup:
 
     def expire(self, connection: psycopg.Connection[Any]) -> None:
         """Delete expired dedupe entries and parked rows decided long ago; looks every few seconds."""
-        if time.monotonic() < self._expiry_due:
+        if time.monotonic() < self.expiry_due:
             return
-        self._expiry_due = time.monotonic() + 5
+        self.expiry_due = time.monotonic() + 5
         for name in ("clean_dedupe", "clean_parked"):
             if connection.execute(query("onceward_outbox_relay", name)).rowcount == _BATCH:
-                self._expiry_due = 0.0
+                self.expiry_due = 0.0

@@ -141,16 +141,22 @@ class Forwarder:
 
     def _slowly(self, plan: Plan, values: list[bytes | None], batch: Batch) -> None:
         """The way of rows that need a second look; `forward` has counted them."""
-        routed = _converted(plan.topic, values)
+        routed = layouts.converted(plan.topic, values)
         try:
             name = None if routed is None else self._layout.topic_prefix + routed.decode()
-            headers: Headers = [(h.name, _converted(h, values)) for h in plan.headers]
+            headers: Headers = [(h.name, layouts.converted(h, values)) for h in plan.headers]
             record = Record(
-                _integer(plan, values), name, _converted(plan.key, values), _converted(plan.value, values), headers
+                layouts.number(plan, values),
+                name,
+                layouts.converted(plan.key, values),
+                layouts.converted(plan.value, values),
+                headers,
             )
         except ValueError as error:
             raw: Headers = [(h.name, values[h.position]) for h in plan.headers]
-            record = Record(_integer(plan, values), None, values[plan.key.position], values[plan.value.position], raw)
+            record = Record(
+                layouts.number(plan, values), None, values[plan.key.position], values[plan.value.position], raw
+            )
             self._park(record, batch, "undecodable", str(error))
             return
         if name is None or not name:
@@ -170,8 +176,8 @@ class Forwarder:
     def _send(self, routed: bytes | None, record: Record, batch: Batch) -> None:
         """Produce to a topic that is known. The careful form of what `forward` does."""
         limit = self._limited[routed][1] if routed in self._limited else self._sink.max_bytes
-        if _size(record) > limit:
-            self._park(record, batch, "oversized", f"the record has {_size(record)} bytes; {limit} are allowed")
+        if parking.size(record) > limit:
+            self._park(record, batch, "oversized", f"the record has {parking.size(record)} bytes; {limit} are allowed")
             return
         assert record.topic is not None
         if self._sink.suspects and (mark := suspect(record.topic, record.key, record.value)) in self._sink.suspects:
@@ -221,7 +227,7 @@ class Forwarder:
         held = self._held.setdefault(routed, _Held())
         held.rows.append((record, batch))
         self._held_rows += 1
-        self._held_bytes += _size(record)
+        self._held_bytes += parking.size(record)
         self._look(routed, held)
         while self._held_rows > _HOLD_ROWS or self._held_bytes > _HOLD_BYTES:
             self._sink.poll(0.02)
@@ -284,7 +290,7 @@ class Forwarder:
     def _unhold(self, routed: bytes | None) -> None:
         held = self._held.pop(routed)
         self._held_rows -= len(held.rows)
-        self._held_bytes -= sum(_size(record) for record, _ in held.rows)
+        self._held_bytes -= sum(parking.size(record) for record, _ in held.rows)
 
     # -- parking
 
@@ -298,7 +304,7 @@ class Forwarder:
             self.blocked.add((record.topic, record.key))
             self._guard()
         self._parks.append((Parked(record, reason, error), batch))
-        self._parks_bytes += _size(record)
+        self._parks_bytes += parking.size(record)
         if len(self._parks) >= _PARK_ROWS or self._parks_bytes >= _PARK_BYTES:
             self.store()
 
@@ -377,31 +383,13 @@ class Forwarder:
             self._sink.poll(0.05)
             self._pulse()
         limit = min(answer.max_bytes or self._sink.max_bytes, self._sink.max_bytes)
-        if _size(record) > limit:
-            return "oversized", f"the record has {_size(record)} bytes; {limit} are allowed"
+        if parking.size(record) > limit:
+            return "oversized", f"the record has {parking.size(record)} bytes; {limit} are allowed"
         return None
 
 
 def _nothing() -> None:
     pass
-
-
-def _converted(part: layouts.Field | layouts.HeaderField, values: list[bytes | None]) -> bytes | None:
-    value = values[part.position]
-    return value if value is None or part.convert is None else part.convert(value)
-
-
-def _integer(plan: Plan, values: list[bytes | None]) -> int | None:
-    value = None if plan.seq is None else values[plan.seq.position]
-    if value is None:
-        return None
-    return int(value) if type(value) is pgoutput.Text else int.from_bytes(value, "big", signed=True)
-
-
-def _size(record: Record) -> int:
-    """What the record takes in a batch, on the safe side."""
-    headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + 100
 
 
 def _reason(error: Any) -> str:

@@ -61,10 +61,12 @@ class Batch(Chunk):
         self._sink = sink
 
     def done(self, error: KafkaError | None, message: Message) -> None:
+        # The client may call this with its fatal error pending as an exception, and then every call made here fails with
+        # a SystemError (confluent-kafka 2.16); so there is none.
         if error is None:
             self.settled += 1
         else:
-            self._sink.refused(error, message)
+            self._sink.reports += ((error, message),)
 
 
 class KafkaSink:
@@ -80,6 +82,8 @@ class KafkaSink:
         """Topics that a delivery found missing or forbidden."""
         self.failure: KafkaError | None = None
         self._fatal: KafkaError | None = None
+        self.reports: tuple[tuple[KafkaError, Message], ...] = ()
+        """Deliveries that failed, not looked at yet."""
         self.lost_since: float | None = None
         """Since when no broker answers, as far as the client has said."""
         self._producer = self._build()
@@ -115,8 +119,8 @@ class KafkaSink:
                     raise
                 raise SinkFailedError(f"Kafka's client cannot go on: {error.args[0].str()}.") from error
 
-    def refused(self, error: KafkaError, message: Message) -> None:
-        """A delivery report says no. Called within `poll` and `flush`."""
+    def _refused(self, error: KafkaError, message: Message) -> None:
+        """A delivery report says no."""
         code = error.code()
         if code in _OURS:
             return
@@ -131,16 +135,16 @@ class KafkaSink:
         """Serve delivery reports. Raises: SinkFailedError."""
         try:
             self._producer.poll(seconds)
-        except KafkaException as error:  # the client raises its fatal error here, once
-            self._fatal = error.args[0]
+        except (KafkaException, SystemError) as error:
+            self._fatal = _fatal(error)
         self._check()
 
     def flush(self, seconds: float) -> None:
         """Send at once, and wait for deliveries at most so long. Raises: SinkFailedError."""
         try:
             self._producer.flush(seconds)
-        except KafkaException as error:  # the client raises its fatal error here, once
-            self._fatal = error.args[0]
+        except (KafkaException, SystemError) as error:
+            self._fatal = _fatal(error)
         self._check()
 
     def _on_error(self, error: KafkaError) -> None:
@@ -157,12 +161,16 @@ class KafkaSink:
 
     def _check(self) -> None:
         if self._fatal is not None:
-            # It comes ahead of the report that says which record was refused: wait for that.
+            # The client raises it once, ahead of the report that says which record was refused: wait for that.
             deadline = time.monotonic() + _REPORT_SECONDS
-            while self.failure is None and time.monotonic() < deadline:
-                with contextlib.suppress(KafkaException):
+            while not self.reports and time.monotonic() < deadline:
+                with contextlib.suppress(KafkaException, SystemError):
                     self._producer.poll(0.02)
-            self.failure = self.failure or self._fatal
+            self.failure = self._fatal
+        if self.reports:
+            reports, self.reports = self.reports, ()
+            for error, message in reports:
+                self._refused(error, message)
         if self.failure is not None:
             raise SinkFailedError(f"Kafka refused a record: {self.failure.str()}.")
 
@@ -174,15 +182,15 @@ class KafkaSink:
     def rebuild(self) -> None:
         """Drop what is queued and begin with a new producer. What was on its way may still arrive, as a repeat."""
         old = self._producer
-        old.purge()
-        old.flush(0.5)
+        _let_go(old)
         self.failure = self._fatal = None
+        self.reports = ()
         self._producer = self._build()
 
     def close(self) -> None:
-        """Let go of what is left."""
-        self._producer.purge()
-        self._producer.flush(0.5)
+        """Let go of what is left; the sink is of no use after that."""
+        _let_go(self._producer)
+        del self._producer  # its callbacks refer to us, and a client that nobody closes logs on
 
     def limit_batches(self, limit: int) -> bool:
         """A topic accepts batches of `limit` bytes at most. Whether that needs a new producer."""
@@ -194,6 +202,17 @@ class KafkaSink:
 
 _BATCH_OVERHEAD = 4_096
 _REPORT_SECONDS = 1.0
+
+
+def _let_go(producer: Producer) -> None:
+    with contextlib.suppress(KafkaException, SystemError):
+        producer.purge()
+        producer.flush(0.5)
+
+
+def _fatal(error: KafkaException | SystemError) -> KafkaError:
+    cause = error.args[0]
+    return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FATAL)
 
 
 def is_poison(error: KafkaError) -> bool:

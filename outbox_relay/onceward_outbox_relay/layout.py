@@ -105,3 +105,17 @@ def _picker(positions: list[int]) -> Callable[[list[bytes | None]], tuple[bytes 
     if len(positions) > 1:
         return itemgetter(*positions)
     return lambda values: tuple(values[position] for position in positions)
+
+
+def converted(part: Field | HeaderField, values: list[bytes | None]) -> bytes | None:
+    """One part of a record as bytes. Raises: ValueError."""
+    value = values[part.position]
+    return value if value is None or part.convert is None else part.convert(value)
+
+
+def number(found: Plan, values: list[bytes | None]) -> int | None:
+    """The row's number, where the table has one."""
+    value = None if found.seq is None else values[found.seq.position]
+    if value is None:
+        return None
+    return int(value) if type(value) is pgoutput.Text else int.from_bytes(value, "big", signed=True)

@@ -32,6 +32,12 @@ class Record(NamedTuple):
     headers: Headers
 
 
+def size(record: Record) -> int:
+    """What the record takes in a batch, on the safe side."""
+    headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 100
+
+
 class Parked(NamedTuple):
     record: Record
     reason: str
