@@ -32,7 +32,7 @@ def between(rule_text: str, tz: str, start: datetime, days: int) -> list[datetim
     return list(ticks_between(parse(rule_text, tz), start, start + timedelta(days=days)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(line=st.one_of(FIXED, FREQUENT), tz=st.sampled_from(ZONES), start=INSTANTS)
 def test_ticks_increase_and_do_not_depend_on_where_one_starts(line: str, tz: str, start: datetime) -> None:
     rule = parse(line, tz)
@@ -48,7 +48,7 @@ def test_ticks_increase_and_do_not_depend_on_where_one_starts(line: str, tz: str
         instant = following
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     tz=st.sampled_from(ZONES),
     year=st.integers(1990, 2030),
