@@ -175,6 +175,11 @@ class ExternalRunner:
         self._stopping = True
         self.work.set()
 
+    def cancel(self) -> None:
+        """End the calls that still run, and hand their commands back; a call in a thread cannot be ended."""
+        for task in self._keys:
+            task.cancel()
+
     async def run(self) -> None:
         """Until stopped and finished."""
         while not self._stopping:
@@ -276,7 +281,9 @@ class ExternalRunner:
                     await self._call(item)
                     item.outcome = Done()
                 except asyncio.CancelledError:
-                    raise
+                    if not self._stopping or self._pool is not None:
+                        raise
+                    item.outcome = _HANDED_BACK  # the drain time-out is over, and the call has been ended
                 except BaseException as error:
                     item.drafts, item.run_items = [], []
                     item.outcome = outcome_of(error, item, self._engine.clock.latest())

@@ -306,15 +306,20 @@ class LoopThread:
             return
         loop.call_soon_threadsafe(self._stop_runners)
         self._thread.join(max(0.0, timeout))
-        if self._thread.is_alive():
-            loop.call_soon_threadsafe(self._cancel)
-            self._thread.join(1.0)
+        for give_up, seconds in ((self._cancel_calls, 1.5), (self._cancel, 0.5)):
+            if self._thread.is_alive():
+                loop.call_soon_threadsafe(give_up)
+                self._thread.join(seconds)
 
     def _stop_runners(self) -> None:
         for runner in self._runners:
             runner.stop()
         for external in self._external:
             external.stop()
+
+    def _cancel_calls(self) -> None:
+        for external in self._external:
+            external.cancel()
 
     def _cancel(self) -> None:
         if self._desk is not None:

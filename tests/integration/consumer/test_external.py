@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,9 +44,18 @@ class Gateway:
         return [amount for found, amount, _, _ in self.calls if found == counter]
 
 
-def build(services: Services, dsn: str, prefix: str, gateway: Gateway, *, is_async: bool = True, **rules: Any) -> Group:
+def build(
+    services: Services,
+    dsn: str,
+    prefix: str,
+    gateway: Gateway,
+    *,
+    is_async: bool = True,
+    drain_timeout: timedelta = timedelta(seconds=25),
+    **given: Any,
+) -> Group:
     app = App(app_name(prefix))
-    rules = {"retry": fixed("300ms", attempts=3), "concurrency": 8} | rules
+    rules: dict[str, Any] = {"retry": fixed("300ms", attempts=3), "concurrency": 8} | given
 
     def decide(command: Increment, ctx: Any) -> None:
         if command.note == "fail" and ctx.attempt < 3:
@@ -75,7 +85,7 @@ def build(services: Services, dsn: str, prefix: str, gateway: Gateway, *, is_asy
             finally:
                 gateway.leave()
 
-    return group_of(app, services, dsn)
+    return group_of(app, services, dsn, drain_timeout=drain_timeout)
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -177,6 +187,23 @@ def leave_running(group: Group, identity: uuid.UUID, *, attempt: int, lease_seco
         " values (%s, %s, 'running', %s, %s, case when %s > 1 then now() end)",
         identity, group.app.name, attempt, incarnation, attempt,
     )  # fmt: skip
+
+
+def test_a_drain_costs_no_attempt(services: Services, database: str, topic_prefix: str) -> None:
+    gateway = Gateway()
+    group = build(services, database, topic_prefix, gateway, drain_timeout=timedelta(seconds=3))
+    group.publish(Increment(counter="a", amount=n, note="hang" if n == 0 else None) for n in range(3))
+    with Forwarder(database, services.bootstrap):
+        with group.running():
+            eventually(lambda: gateway.running == 1, "running call")
+            started = time.monotonic()
+        assert time.monotonic() - started < 4
+        assert group.query("select distinct state, incarnation, attempt from onceward.ledger") == [("running", None, 1)]
+        assert not group.count("select count(*) from onceward.workers")
+        with group.running():
+            eventually(lambda: len(gateway.calls) == 2, "second call")
+    assert [call[2] for call in gateway.calls] == [1, 1]
+    assert not group.count("select count(*) from onceward.attempts")
 
 
 def test_a_fenced_worker_changes_nothing(services: Services, database: str, topic_prefix: str) -> None:
