@@ -135,8 +135,11 @@ class Forwarder:
                 raw = picked[at]
                 if raw is not None:
                     headers[at] = (name, convert(raw))
-            self._sink.produce(topic, key, value, headers, batch, self._pulse)
-        except (KafkaException, ValueError):
+            try:
+                self._sink.enqueue(topic, value, key, headers=headers, on_delivery=batch.done)
+            except BufferError:
+                self._sink.produce(topic, key, value, headers, batch, self._pulse)
+        except (KafkaException, ValueError):  # the slow way tells which of them means what
             self._slowly(plan, values, batch)
 
     def _slowly(self, plan: Plan, values: list[bytes | None], batch: Batch) -> None:

@@ -90,9 +90,12 @@ class KafkaSink:
 
     def _build(self) -> Producer:
         try:
-            return Producer(self._config | {"batch.size": self.batch_bytes, "error_cb": self._on_error})
+            producer = Producer(self._config | {"batch.size": self.batch_bytes, "error_cb": self._on_error})
         except KafkaException as error:
             raise broker_error(error, "The settings for Kafka are not usable") from error
+        self.enqueue: Callable[..., None] = producer.produce
+        """The client's own call, for the inner loop: `produce` without its care."""
+        return producer
 
     def produce(
         self,
@@ -190,7 +193,7 @@ class KafkaSink:
     def close(self) -> None:
         """Let go of what is left; the sink is of no use after that."""
         _let_go(self._producer)
-        del self._producer  # its callbacks refer to us, and a client that nobody closes logs on
+        del self._producer, self.enqueue  # its callbacks refer to us, and a client that nobody closes logs on
 
     def limit_batches(self, limit: int) -> bool:
         """A topic accepts batches of `limit` bytes at most. Whether that needs a new producer."""
