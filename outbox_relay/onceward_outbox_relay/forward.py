@@ -67,6 +67,8 @@ class Forwarder:
         self._connection: psycopg.Connection[Any] | None = None
         self._pulse: Callable[[], None] = _nothing
         self._guarded = False
+        self.parked = 0
+        """How many rows were parked in all."""
         self.blocked: set[Key] = set()
         """Topics and keys with parked rows."""
 
@@ -322,6 +324,7 @@ class Forwarder:
             if row.reason != parking.FOLLOWS:
                 _report(row)
         self._parked_rows.inc(len(self._parks))
+        self.parked += len(self._parks)
         self._parks.clear()
         self._parks_bytes = 0
 

@@ -75,7 +75,10 @@ class Stream:
         self._received = now
         self._asked_since: float | None = None
         self._begun = b""
-        self._rows_reported = positions.rows
+        self._rows_reported = positions.rows - forwarder.parked
+        self._commits = self._commits_reported = self._bytes = 0
+        self._read_bytes = events.RELAY_BYTES.labels(slot=slot)
+        self._transactions = events.RELAY_TRANSACTIONS.labels(slot=slot)
         self._relayed = events.RELAY_ROWS.labels(slot=slot, outcome="relayed")
         self._pending = events.RELAY_PENDING_ROWS.labels(slot=slot)
         self._lag = events.RELAY_LAG_SECONDS.labels(slot=slot)
@@ -114,12 +117,14 @@ class Stream:
                 if message[0] == _XLOG:
                     kind = message[_BODY]
                     if kind == pgoutput.INSERT:
+                        self._bytes += size
                         forward(values_of(message, _BODY), batch)
                         if batch.wanted >= _CHUNK_ROWS:
                             self._close()
                             return True
                     elif kind == pgoutput.COMMIT:
                         positions.commit(pgoutput.commit_end_lsn(message, _BODY))
+                        self._commits += 1
                     elif kind == pgoutput.BEGIN:
                         positions.begin()
                         self._begun = message
@@ -236,10 +241,15 @@ class Stream:
     def account(self) -> None:
         """Bring the metrics up to date."""
         positions = self._positions
-        if positions.rows > self._rows_reported:
+        relayed = positions.rows - self._forwarder.parked
+        if relayed > self._rows_reported:
             self._sink.heard()
-        self._relayed.inc(positions.rows - self._rows_reported)
-        self._rows_reported = positions.rows
+            self._relayed.inc(relayed - self._rows_reported)
+            self._rows_reported = relayed
+        self._transactions.inc(self._commits - self._commits_reported)
+        self._commits_reported = self._commits
+        self._read_bytes.inc(self._bytes)
+        self._bytes = 0
         self._pending.set(positions.unsettled)
         oldest = positions.oldest
         self._lag.set(max(0.0, time.time() - oldest.committed_at) if oldest else 0.0)

@@ -189,8 +189,8 @@ REBALANCES = _counter("onceward_rebalances_total", "Changes: assigned, revoked o
 OFFSET_COMMITS = _counter("onceward_offset_commits_total", "Commits: ok or failed.", "group", "outcome")
 
 RELAY_ROWS = _counter("onceward_relay_rows_total", "Outbox rows: relayed or parked.", "slot", "outcome")
-RELAY_TRANSACTIONS = _counter("onceward_relay_transactions_total", "Transactions wholly acknowledged.", "slot")
-RELAY_BYTES = _counter("onceward_relay_bytes_total", "Bytes of keys and values relayed.", "slot")
+RELAY_TRANSACTIONS = _counter("onceward_relay_transactions_total", "Transactions read to their end.", "slot")
+RELAY_BYTES = _counter("onceward_relay_bytes_total", "Bytes of outbox rows read.", "slot")
 RELAY_LAG_SECONDS = _gauge("onceward_relay_lag_seconds", "Age of the oldest row not acknowledged yet.", "slot")
 RELAY_ACTIVE_SLOT = _gauge("onceward_relay_active", "1 while this relay holds the slot.", "slot")
 RELAY_RETAINED_WAL_BYTES = _gauge("onceward_relay_retained_wal_bytes", "Log that the slot keeps on the server.", "slot")
