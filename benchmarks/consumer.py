@@ -8,6 +8,7 @@ The services are those of the ONCEWARD_* settings; a database and topics of its 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import resource
@@ -85,6 +86,12 @@ def application(name: str) -> App:
         async def charge_async(command: ChargeInvoice, ctx: Any) -> None:
             await ctx.connection.execute(effect, (command.job, int(command.account)))
 
+    elif kind == "external":
+
+        @app.handler(ChargeInvoice, lane=f"{name}.charges", mode="external", concurrency=100)
+        async def charge_outside(command: ChargeInvoice, ctx: Any) -> None:
+            await asyncio.sleep(0.005)
+
     elif kind == "result":
 
         @app.handler(ChargeInvoice, lane=f"{name}.charges")
@@ -101,7 +108,7 @@ def application(name: str) -> App:
     return app
 
 
-def load(app: App, codec: Codec, bootstrap: str, count: int) -> None:
+def load(app: App, codec: Codec, bootstrap: str, count: int, keys: int) -> None:
     """Put the records on Kafka as the relay would."""
     producer = Producer(
         {
@@ -112,7 +119,7 @@ def load(app: App, codec: Codec, bootstrap: str, count: int) -> None:
         }
     )
     for job in range(count):
-        key = job * 7919 % KEYS
+        key = job * 7919 % keys
         command = ChargeInvoice(
             account=str(key), job=job, at=job, amount=12.5, currency="EUR", note="n" * 130, tags=("monthly", "auto")
         )
@@ -162,7 +169,7 @@ def _cpu() -> float:
 
 
 @contextmanager
-def place(count: int) -> Iterator[tuple[str, dict[str, str]]]:
+def place(count: int, keys: int = KEYS, effects: bool = True) -> Iterator[tuple[str, dict[str, str]]]:
     """A migrated database, and a lane with the records on it."""
     found = settings.load()
     name = f"bench_{uuid.uuid4().hex[:8]}"
@@ -177,7 +184,7 @@ def place(count: int) -> Iterator[tuple[str, dict[str, str]]]:
         registry = RegistryClient(found.registry_url)
         registry.register(ChargeInvoice.SCHEMA.name, ChargeInvoice.SCHEMA.avro)
         topics.apply(app, found, partitions=PARTITIONS, replication=1)
-        load(app, Codec(registry, commands=[ChargeInvoice]), found.kafka_bootstrap_servers, count)
+        load(app, Codec(registry, commands=[ChargeInvoice]), found.kafka_bootstrap_servers, count, keys)
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("checkpoint")
         yield name, {"ONCEWARD_DATABASE_URL": dsn, "ONCEWARD_LOG_LEVEL": "warning"}
@@ -185,7 +192,7 @@ def place(count: int) -> Iterator[tuple[str, dict[str, str]]]:
             done = connection.execute(
                 "select (select count(*) from onceward.ledger where state = 'done'), (select count(*) from effect)"
             ).fetchone()
-            assert done == (count, count), done
+            assert done == (count, count if effects else 0), done
     finally:
         admin = AdminClient({"bootstrap.servers": found.kafka_bootstrap_servers, "log_level": 0})
         ours = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{name}.")]
@@ -198,7 +205,8 @@ def place(count: int) -> Iterator[tuple[str, dict[str, str]]]:
 
 def ours(count: int, handler: str, threads: int, group_size: int) -> dict[str, Any]:
     """One measurement of this project's worker."""
-    with place(count) as (name, environment):
+    outside = handler == "external"
+    with place(count, 100 if outside else KEYS, not outside) as (name, environment):
         arguments = [
             "--measure",
             name,
@@ -221,11 +229,16 @@ def ours(count: int, handler: str, threads: int, group_size: int) -> dict[str, A
 
 
 def reference(kind: str, count: int, folder: Path) -> dict[str, Any]:
-    """One measurement of a hand-written reference; its own program, its own tables."""
+    """One measurement of a hand-written reference; its own program, its own tables.
+
+    `ideal` is what the event loop allows with 100 keys and 5 ms each, without ledger or Kafka.
+    """
     found = settings.load()
     environment = os.environ | {"PEERS_PG": found.dsn, "PEERS_KAFKA": found.kafka_bootstrap_servers}
     done = subprocess.run(
-        [sys.executable, str(folder / "limit.py"), kind, "insert", str(count)],
+        [sys.executable, str(folder / "lanes.py"), kind, str(count)]
+        if kind == "ideal"
+        else [sys.executable, str(folder / "limit.py"), kind, "insert", str(count)],
         env=environment,
         capture_output=True,
         text=True,

@@ -27,7 +27,7 @@ from onceward_consumer.groups import PASSING
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
-from onceward_consumer.leases import claim, claim_released, complete
+from onceward_consumer.leases import claim, claim_released, complete, complete_plain, is_plain
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
 from onceward_consumer.release import Wakeups
 from onceward_consumer.reports import report
@@ -38,7 +38,11 @@ from onceward_runtime import events, log
 Result = TypeVar("Result")
 
 _HANDED_BACK = Busy(timedelta(0))
-_PER_KEY = 4
+_PER_KEY = 8
+"""Commands of one key that are claimed together."""
+_CLAIMS = 2
+_COMPLETIONS = 2
+"""Transactions that claim or complete commands at the same time; meanwhile the next batch gathers."""
 _LOCKED_SECONDS = 0.2
 
 
@@ -55,7 +59,7 @@ class Desk:
         self._free: asyncio.LifoQueue[AsyncHandlerConnection | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._free.put_nowait(None)
-        self._pending: list[tuple[Item, asyncio.Future[None]]] = []
+        self._pending: list[tuple[Sequence[Item], asyncio.Future[None]]] = []
         self._more = asyncio.Event()
         self._closing = asyncio.Event()
         self.backoff = Backoff("external handlers")
@@ -88,37 +92,45 @@ class Desk:
                 raise ClosingError
 
     async def complete(self, items: Sequence[Item]) -> None:
-        """Return once the items' outcomes are durable; with those of others, in one transaction."""
-        loop = asyncio.get_running_loop()
-        waits = [(item, loop.create_future()) for item in items]
-        self._pending += waits
+        """Return once the items' outcomes are durable; with those of others, in one transaction.
+
+        Raises: ClosingError.
+        """
+        future = asyncio.get_running_loop().create_future()
+        self._pending.append((items, future))
         self._more.set()
-        await asyncio.gather(*(future for _, future in waits))
+        await future
 
     async def run(self) -> None:
         """Complete what comes, until cancelled."""
+        under_way: set[asyncio.Task[None]] = set()
         while True:
             await self._more.wait()
+            if len(under_way) >= _COMPLETIONS:
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             self._more.clear()
             batch, self._pending = self._pending, []
             if batch:
-                items = [item for item, _ in batch]
-                outcomes = [item.outcome for item in items]
+                task = asyncio.create_task(self._complete(batch))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
 
-                def script(items: list[Item] = items, outcomes: list[Any] = outcomes) -> Script[None]:
-                    for item, outcome in zip(items, outcomes, strict=True):
-                        item.outcome = outcome
-                    return complete(items, self._engine)
-
-                try:
-                    await self.transact(script)
-                except ClosingError as error:
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                for _, future in batch:
-                    if not future.done():
-                        future.set_result(None)
+    async def _complete(self, batch: Sequence[tuple[Sequence[Item], asyncio.Future[None]]]) -> None:
+        items = [item for some, _ in batch for item in some]
+        script = complete_plain if all(is_plain(item) for item in items) else complete
+        error: BaseException | None = None
+        try:
+            await self.transact(_repeatable(script, items, self._engine))
+            report(items, self._engine)
+        except BaseException as raised:
+            error = raised
+        for _, future in batch:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error if isinstance(error, ClosingError) else ClosingError())
 
     def close(self) -> None:
         """Do not wait for a database that is away any more."""
@@ -131,6 +143,20 @@ class Desk:
             if connection is not None:
                 with contextlib.suppress(psycopg.Error):
                     await connection.close()
+
+
+def _repeatable(
+    script: Callable[[Sequence[Item], Engine], Script[None]], items: Sequence[Item], engine: Engine
+) -> Callable[[], Script[None]]:
+    """The script as often as it takes: what a try that was rolled back noted on the items is undone first."""
+    before = [(item.outcome, item.known) for item in items]
+
+    def again() -> Script[None]:
+        for item, (outcome, known) in zip(items, before, strict=True):
+            item.outcome, item.known = outcome, known
+        return script(items, engine)
+
+    return again
 
 
 class ExternalRunner:
@@ -154,8 +180,9 @@ class ExternalRunner:
         self._wakeups = wakeups
         self._leased = leased
         self._slots = asyncio.Semaphore(handler.concurrency)
-        self._most = handler.concurrency * 2
+        self._most = handler.concurrency * 4
         self._claimed = 0
+        self._claiming = 0
         self._stopping = False
         self._keys: set[asyncio.Task[None]] = set()
         self._pool = (
@@ -164,6 +191,8 @@ class ExternalRunner:
             else ThreadPoolExecutor(handler.concurrency, thread_name_prefix="onceward-external")
         )
         self.work = asyncio.Event()
+        self.failure: BaseException | None = None
+        """What went wrong in the engine itself; the worker ends over it."""
 
     @property
     def busy(self) -> int:
@@ -187,10 +216,11 @@ class ExternalRunner:
             if self._wakeups.due(self._kind):
                 self._spawn(self._release())
             free = self._most - self._claimed
-            if free > 0 and self._leased():
+            if free > 0 and self._claiming < _CLAIMS and self._leased():
                 runs = self._buffer.take_now(self._kind, lambda _, free=free: free, per_key=_PER_KEY)  # type: ignore[misc]
                 if runs:
                     self._claimed += sum(len(run.deliveries) for run in runs)
+                    self._claiming += 1
                     self._spawn(self._claim(runs))
                     continue
             wake = self._buffer.next_wake()
@@ -205,7 +235,12 @@ class ExternalRunner:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._keys.add(task)
-        task.add_done_callback(self._keys.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._keys.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self.failure is None:
+            self.failure = error
 
     async def _claim(self, runs: Sequence[Run]) -> None:
         items = items_of(runs, self._engine)
@@ -217,10 +252,15 @@ class ExternalRunner:
 
         try:
             await self._desk.transact(script)
-        except ClosingError:
+        except BaseException as error:
             self._claimed -= len(items)
             self._buffer.release([(run, run.deliveries) for run in runs])
-            return
+            if isinstance(error, ClosingError):
+                return
+            raise
+        finally:
+            self._claiming -= 1
+            self.work.set()
         report([item for item in items if item.outcome is not None], self._engine)
         by_run: dict[int, list[Item]] = {}
         for item in items:
@@ -255,7 +295,6 @@ class ExternalRunner:
                     follower.outcome = stop
                 settled += others
             await self._desk.complete(settled)
-            report(settled, self._engine)
             del unsettled[: len(settled)]
 
     def _after(self, item: Item) -> Busy | Parked | None:

@@ -65,13 +65,14 @@ class Lanes:
     def take(self, kind: Kind, limit: int, *, per_key: int | None = None) -> tuple[list[Run], list[Delivery]]:
         """Hand out up to `limit` deliveries that may run now, and what was found to be of a revoked partition.
 
-        A key's deliveries are handed out in order, as many as belong to one executor. A key that has to be alone comes
-        alone.
+        A key's deliveries are handed out in order, as many as belong to one executor. With `per_key`, keys share the
+        limit evenly and get no more than that each. A key that has to be alone comes alone.
         """
         ready = self._ready[kind]
         runs: list[Run] = []
         dropped: list[Delivery] = []
-        share = per_key or max(4, limit // max(1, len(ready)))
+        even = limit // max(1, len(ready))
+        share = max(4, even) if per_key is None else max(1, min(per_key, even))
         left = limit
         while ready and left > 0:
             queue = ready[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from onceward_consumer import settle
 from onceward_consumer.admission import admit, admit_released
@@ -12,13 +13,14 @@ from onceward_consumer.failure_outcomes import retried
 from onceward_consumer.failures import Transient
 from onceward_consumer.groups import stop_followers
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import Busy, Dead, Duplicate
+from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
 from onceward_consumer.release import followers, lock_keys
-from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Script, Statement
+from onceward_consumer.script import Answer, Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
 
 _SET: Final = query("onceward_consumer", "ledger_set")
 _FENCE: Final = query("onceward_consumer", "ledger_fence")
+_FINISH: Final = query("onceward_consumer", "ledger_finish")
 _HAND_BACK: Final = query("onceward_consumer", "ledger_hand_back")
 _LEASE: Final = query("onceward_consumer", "holds_lease")
 _UNLEASE: Final = query("onceward_consumer", "holds_unlease")
@@ -100,23 +102,45 @@ def _running(items: Sequence[Item], engine: Engine) -> Statement:
     )
 
 
-def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
-    """Make the outcomes of leased commands durable; those that were taken over meanwhile become `FENCED`."""
-    ids = sorted(item.id for item in items)
-    attempts = {item.id: item.attempt for item in items}
-    yield Begin(False)
-    parameters = {
+def is_plain(item: Item) -> bool:
+    """Whether nothing follows from the command's end but that it is done."""
+    return (
+        isinstance(item.outcome, Done)
+        and not (item.known or item.released or item.heads or item.crashed or item.drafts or item.run_items)
+        and (item.handler is None or item.handler.item_stage is None)
+    )
+
+
+def complete_plain(items: Sequence[Item], engine: Engine) -> Script[None]:
+    """As `complete`, for items that are plain: one statement, which is its own transaction."""
+    [answer] = yield Fetch([Statement(_FINISH, _own(items, engine))])
+    _fence(items, answer)
+
+
+def _own(items: Sequence[Item], engine: Engine) -> dict[str, Any]:
+    ordered = sorted(items, key=lambda item: item.id_hex)
+    return {
         "group": engine.group,
-        "ids": ids,
-        "attempts": [attempts[identity] for identity in ids],
+        "ids": [item.id for item in ordered],
+        "attempts": [item.attempt for item in ordered],
         "incarnation": engine.incarnation,
     }
-    [answer] = yield Fetch([Statement(_FENCE, parameters)])
+
+
+def _fence(items: Sequence[Item], answer: Answer) -> set[UUID]:
     own = {row[0] for row in answer.rows}
     for item in items:
         item.known = True
         if item.id not in own:
             item.outcome = FENCED
+    return own
+
+
+def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
+    """Make the outcomes of leased commands durable; those that were taken over meanwhile become `FENCED`."""
+    yield Begin(False)
+    [answer] = yield Fetch([Statement(_FENCE, _own(items, engine))])
+    own = _fence(items, answer)
     ours = [item for item in items if item.id in own and not isinstance(item.outcome, Busy)]
     now = engine.clock.latest()
     statements = settle.statements(ours, engine, now)

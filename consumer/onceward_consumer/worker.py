@@ -201,7 +201,7 @@ class Worker:
             return False
         if any(runner.failure is not None for runner in self._threads):
             return False
-        return self._loop is None or self._loop.running
+        return self._loop is None or (self._loop.running and not self._loop.failures())
 
     def ready(self) -> bool:
         """Whether the group has given it its share and the database answers."""
@@ -226,7 +226,7 @@ class Worker:
         if self._poller is not None:
             failures.append(self._poller.failure)
         if self._loop is not None:
-            failures.append(self._loop.failure)
+            failures += self._loop.failures()
         return next((failure for failure in failures if failure is not None), None)
 
     def open(self) -> HandlerConnection:
@@ -293,6 +293,11 @@ class LoopThread:
     def running(self) -> bool:
         """Whether the thread lives."""
         return self._thread.is_alive()
+
+    def failures(self) -> list[BaseException]:
+        """What went wrong in the engine itself."""
+        found = [self.failure, *(external.failure for external in self._external)]
+        return [failure for failure in found if failure is not None]
 
     @property
     def busy(self) -> int:
