@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from onceward_consumer.deliveries import Delivery, Kind
@@ -24,6 +25,8 @@ class Buffer:
         self._idle = 0
         self._waiting_for_room = False
         self._listeners: dict[Kind, Callable[[], None]] = {}
+        self._by_lane: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
         self.records = 0
         """Fetched and not finished."""
         self.bytes = 0
@@ -43,6 +46,7 @@ class Buffer:
             for delivery in deliveries:
                 self._lanes.add(delivery)
                 self.records += 1
+                self._by_lane[delivery.lane] += 1
                 self.bytes += delivery.size
             self._tell()
 
@@ -90,6 +94,8 @@ class Buffer:
             return []
         waiting = self._lanes.waiting[kind]
         runs, dropped = self._lanes.take(kind, max(1, most(-(-waiting // self._runners))), per_key=per_key)
+        for run in runs:
+            self._running[run.deliveries[0].lane] += len(run.deliveries)
         self._gone(dropped)
         return runs
 
@@ -103,6 +109,7 @@ class Buffer:
         with self._lock:
             at = time.monotonic() + rest_seconds if rest_seconds else None
             for run, again in runs:
+                self._running[run.deliveries[0].lane] -= len(run.deliveries)
                 if again:
                     kept = {id(delivery) for delivery in again}
                     self._finish([d for d in run.deliveries if id(d) not in kept])
@@ -118,6 +125,7 @@ class Buffer:
             if assignment is not None and assignment.active:
                 assignment.finish(delivery.offset)
             self.records -= 1
+            self._by_lane[delivery.lane] -= 1
             self.bytes -= delivery.size
             self.finished += 1
 
@@ -130,6 +138,7 @@ class Buffer:
     def _gone(self, dropped: Iterable[Delivery]) -> None:
         for delivery in dropped:
             self.records -= 1
+            self._by_lane[delivery.lane] -= 1
             self.bytes -= delivery.size
 
     @property
@@ -162,6 +171,14 @@ class Buffer:
     def keys(self) -> int:
         """How many keys have something queued or running."""
         return self._lanes.keys
+
+    def look(self) -> tuple[Counter[str], dict[str, int], Counter[str]]:
+        """By lane: how many wait, when the oldest that waits was recorded (in ms), and how many are with a runner."""
+        with self._lock:
+            oldest: dict[str, int] = {}
+            for head in self._lanes.heads():
+                oldest[head.lane] = min(head.timestamp_ms, oldest.get(head.lane, head.timestamp_ms))
+            return Counter(self._by_lane) - self._running, oldest, +self._running
 
     def _tell(self) -> None:
         if self._idle:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import psycopg
 
+from onceward_consumer.gauges import Gauges
 from onceward_consumer.items import Engine
 from onceward_consumer.parked import requeue_resolved
 from onceward_consumer.release import Wakeups
@@ -21,6 +22,7 @@ _BEAT: Final = query("onceward_consumer", "worker_beat")
 _END: Final = query("onceward_consumer", "worker_end")
 _WAITING: Final = query("onceward_consumer", "release_waiting")
 _SWEEP_SECONDS: Final = 1.0
+_COUNT_SECONDS: Final = 10.0
 
 
 class Heartbeat:
@@ -35,6 +37,7 @@ class Heartbeat:
         *,
         host: str,
         pid: int,
+        gauges: Gauges,
         requeue: timedelta = timedelta(seconds=30),
     ) -> None:
         self._engine = engine
@@ -43,6 +46,7 @@ class Heartbeat:
         self._wakeups = wakeups
         self._host = host
         self._pid = pid
+        self._gauges = gauges
         self._requeue_seconds = requeue.total_seconds()
         self._draining = False
         self._stopping = threading.Event()
@@ -84,8 +88,9 @@ class Heartbeat:
     def _run(self) -> None:
         every = min(5.0, self._lease.total_seconds() / 4)
         beat_at = time.monotonic() + every
-        requeue_at = time.monotonic()
+        requeue_at = count_at = time.monotonic()
         while not self._stopping.wait(_SWEEP_SECONDS):
+            self._gauges.memory()
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = self._connect()
@@ -95,6 +100,9 @@ class Heartbeat:
                 if time.monotonic() >= requeue_at:
                     requeue_at = time.monotonic() + self._requeue_seconds
                     requeue_resolved(self._connection, self._engine)
+                if time.monotonic() >= count_at:
+                    count_at = time.monotonic() + _COUNT_SECONDS
+                    self._gauges.database(self._connection)
                 row = self._connection.execute(_WAITING, (self._engine.group,)).fetchone()
                 if row is not None and row[0]:
                     self._wakeups.set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from onceward_consumer.deliveries import Address, Delivery, Kind
@@ -161,6 +161,12 @@ class Lanes:
             if not keep and not queue.busy and not queue.listed:
                 self._forget(queue)
         return dropped
+
+    def heads(self) -> Iterator[Delivery]:
+        """The first waiting delivery of each key."""
+        for queue in self._queues.values():
+            if queue.items:
+                yield queue.items[0]
 
     def ready(self, kind: Kind) -> int:
         """How many keys could run now."""

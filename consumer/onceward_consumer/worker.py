@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import re
@@ -20,10 +19,9 @@ from onceward_consumer.app import App
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection
-from onceward_consumer.deliveries import kind_of
-from onceward_consumer.executors import TaskRunner, ThreadRunner, kinds_of
-from onceward_consumer.external import Desk, ExternalRunner
-from onceward_consumer.handlers import Handler
+from onceward_consumer.event_loop import LoopThread
+from onceward_consumer.executors import ThreadRunner, kinds_of
+from onceward_consumer.gauges import Gauges
 from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.items import Engine
 from onceward_consumer.moods import Mood
@@ -113,7 +111,15 @@ class Worker:
         self._threads: list[ThreadRunner] = []
         self._loop: LoopThread | None = None
         self._poller: Poller | None = None
-        self._heartbeat = Heartbeat(self._engine, settings, self._options.lease, self._wakeups, host=host, pid=pid)
+        self._heartbeat = Heartbeat(
+            self._engine,
+            settings,
+            self._options.lease,
+            self._wakeups,
+            host=host,
+            pid=pid,
+            gauges=Gauges(app.name, self._buffer),
+        )
         self._stopped = threading.Event()
         self._stopping = False
 
@@ -148,7 +154,16 @@ class Worker:
         for runner in self._threads:
             runner.start()
         if self._kinds != {"sync"}:
-            self._loop = LoopThread(self)
+            self._loop = LoopThread(
+                self._engine,
+                self._buffer,
+                self._wakeups,
+                self._mood,
+                open_=self.open_async,
+                tasks=self._options.tasks,
+                group_size=self._options.group_size,
+                leased=lambda: self._heartbeat.healthy,
+            )
             self._loop.start()
         self._poller = Poller(
             self._consumer_config(),
@@ -269,133 +284,6 @@ class Worker:
             | ({"group.instance.id": options.instance} if options.instance is not None else {})
             | dict(options.kafka or {}),
         )
-
-
-class LoopThread:
-    """The thread with the event loop, on which asynchronous handlers run."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._thread = threading.Thread(target=self._run, name="onceward-loop", daemon=True)
-        self._started = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._runners: list[TaskRunner] = []
-        self._external: list[ExternalRunner] = []
-        self._desk: Desk | None = None
-        self.failure: BaseException | None = None
-
-    def start(self) -> None:
-        """Returns once the loop runs."""
-        self._thread.start()
-        self._started.wait(10)
-
-    @property
-    def running(self) -> bool:
-        """Whether the thread lives."""
-        return self._thread.is_alive()
-
-    def failures(self) -> list[BaseException]:
-        """What went wrong in the engine itself."""
-        found = [self.failure, *(external.failure for external in self._external)]
-        return [failure for failure in found if failure is not None]
-
-    @property
-    def busy(self) -> int:
-        """How many runners have something in hand."""
-        return sum(runner.busy for runner in self._runners) + sum(runner.busy for runner in self._external)
-
-    def stop(self, timeout: float) -> None:
-        """Finish what runs, at most for so long; what is left then is cancelled."""
-        loop = self._loop
-        if loop is None or not self._thread.is_alive():
-            return
-        loop.call_soon_threadsafe(self._stop_runners)
-        self._thread.join(max(0.0, timeout))
-        for give_up, seconds in ((self._cancel_calls, 1.5), (self._cancel, 0.5)):
-            if self._thread.is_alive():
-                loop.call_soon_threadsafe(give_up)
-                self._thread.join(seconds)
-
-    def _stop_runners(self) -> None:
-        for runner in self._runners:
-            runner.stop()
-        for external in self._external:
-            external.stop()
-
-    def _cancel_calls(self) -> None:
-        for external in self._external:
-            external.cancel()
-
-    def _cancel(self) -> None:
-        if self._desk is not None:
-            self._desk.close()
-        for task in self._tasks:
-            task.cancel()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:
-            if not self._worker._stopping:
-                self.failure = error
-        finally:
-            self._started.set()
-
-    async def _main(self) -> None:
-        worker = self._worker
-        self._loop = asyncio.get_running_loop()
-        self._tasks: list[asyncio.Task[None]] = []
-        if "async" in worker._kinds:
-            self._runners = [
-                TaskRunner(
-                    f"onceward-task-{number}",
-                    engine=worker._engine,
-                    buffer=worker._buffer,
-                    open_=worker.open_async,
-                    wakeups=worker._wakeups,
-                    mood=worker._mood,
-                    most=worker._options.group_size,
-                )
-                for number in range(worker._options.tasks)
-            ]
-            worker._buffer.listen("async", self._poke)
-        desk = Desk(worker._engine, worker.open_async, worker._options.tasks)
-        for handler in worker._engine.handlers.values():
-            if handler.mode == "external":
-                self._add_external(handler, desk)
-        self._tasks = [asyncio.create_task(runner.run()) for runner in self._runners]
-        self._tasks += [asyncio.create_task(external.run()) for external in self._external]
-        completing = asyncio.create_task(desk.run())
-        self._desk = desk
-        self._started.set()
-        try:
-            await asyncio.gather(*self._tasks)
-        finally:
-            completing.cancel()
-            await desk.disconnect()
-
-    def _add_external(self, handler: Handler, desk: Desk) -> None:
-        worker = self._worker
-        runner = ExternalRunner(
-            handler,
-            engine=worker._engine,
-            buffer=worker._buffer,
-            desk=desk,
-            wakeups=worker._wakeups,
-            leased=lambda: worker._heartbeat.healthy,
-        )
-        self._external.append(runner)
-        worker._buffer.listen(kind_of(handler), self._poke)
-
-    def _poke(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        for runner in self._runners:
-            runner.work.set()
-        for external in self._external:
-            external.work.set()
 
 
 def lanes_of(app: App, subscribed: tuple[str, ...]) -> dict[str, tuple[str, timedelta | None]]:
