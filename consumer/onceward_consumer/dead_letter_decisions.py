@@ -15,7 +15,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from onceward_consumer.dead_letters import Connection, Identity
-from onceward_consumer.deliveries import headers_from_json
+from onceward_consumer.deliveries import headers_from_json, plain_text
 from onceward_consumer.runs import reopen
 from onceward_producer.rows import INSERT_MANY, OutboxRow, arrays
 from onceward_runtime.sql import query
@@ -175,7 +175,8 @@ def _record(letter: _Letter) -> OutboxRow:
 
     Raises: UndecodableError.
     """
-    if (None if letter.record_key is None else letter.record_key.decode("utf-8", "replace")) != letter.key:
+    key = None if letter.record_key is None else plain_text(letter.record_key)
+    if key is not None and key.encode() != letter.record_key:
         raise UndecodableError("Its key is not text.", reason="bad_key")
     envelope = Envelope.from_headers(headers_from_json(letter.headers))
     if envelope.id != letter.identity.command_id:
@@ -185,7 +186,7 @@ def _record(letter: _Letter) -> OutboxRow:
     return OutboxRow(
         id=columns.pop(headers.ID),
         aggregatetype="replay",
-        aggregateid=letter.key,
+        aggregateid=key,
         payload=letter.payload,
         topic=letter.lane,
         **columns,

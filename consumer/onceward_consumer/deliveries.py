@@ -84,7 +84,7 @@ class Delivery:
         """How often its run gave way to somebody else's lock."""
         self.early = False
         """It came out of a tier whose delay is shorter than its wait."""
-        self.key_text = None if key is None else _text(key)
+        self.key_text = None if key is None else key_text(key)
         self.address: Address | None = None if self.key_text is None else (lane, self.key_text)
         self.handler: Handler | None = None
         self.kind: Kind = "sync"
@@ -131,7 +131,19 @@ def _usable_id(pairs: Iterable[tuple[str, bytes | None]]) -> UUID | None:
     return found
 
 
-def _text(key: bytes) -> str:
+_LONGEST_KEY: Final = 1024
+"""In bytes. PostgreSQL's indexes hold no text beyond 2.7 kB, and the outbox lets no longer key pass."""
+
+
+def key_text(key: bytes) -> str:
+    """The key as it stands in tables: its text, or a digest of one that is long."""
+    text = plain_text(key)
+    if len(key) <= _LONGEST_KEY // 3 or len(text.encode()) <= _LONGEST_KEY:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def plain_text(key: bytes) -> str:
     """The key as text that PostgreSQL can hold; one that is not UTF-8, or holds a NUL, is written in hexadecimal."""
     try:
         text = key.decode()

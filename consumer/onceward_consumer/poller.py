@@ -17,12 +17,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
-from onceward_consumer.deliveries import Delivery
+from onceward_consumer.deliveries import Delivery, Headers
 from onceward_consumer.handlers import Handler
 from onceward_consumer.offsets import Offsets
 from onceward_consumer.policy import TOLERANCE
 from onceward_runtime import events, log
 from onceward_runtime.kafka import broker_error
+from onceward_schemas import headers
 
 _log = logging.getLogger("onceward.consumer")
 _BATCH = 500
@@ -184,7 +185,7 @@ class Poller:
                 timestamp_ms=message.timestamp()[1],
                 key=message.key(),
                 payload=message.value(),
-                headers=message.headers() or [],  # type: ignore[arg-type]
+                headers=_headers_of(message),
                 lane=topics[topic][0],  # type: ignore[index]
                 assignment=tenure,
                 handlers=handlers,
@@ -312,3 +313,15 @@ class Poller:
         if error.fatal():
             raise broker_error(error, "The consumer cannot go on")
         _log.warning("Kafka says: %s", error)
+
+
+_UNREADABLE: Headers = [("(unreadable)", None), (headers.ID, b"\xff")]
+"""Stands for headers that the client cannot give: the record is a dead letter, and its place in the topic is kept."""
+
+
+def _headers_of(message: Message) -> Headers:
+    """A record's headers. Asked for once only: after a name that is not UTF-8 the client's answer is not to be touched."""
+    try:
+        return message.headers() or []  # type: ignore[return-value]
+    except (SystemError, UnicodeDecodeError):
+        return list(_UNREADABLE)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from onceward_consumer.deliveries import Address, Delivery, headers_to_json
+from onceward_consumer.deliveries import Address, Delivery, headers_to_json, plain_text
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_consumer.policy import tier_for
@@ -320,7 +320,7 @@ def record(item: Item, topic: str, attempt: int, context: Context | None) -> Out
     return OutboxRow(
         id=item.id,
         aggregatetype=aggregate,
-        aggregateid=delivery.key_text,
+        aggregateid=None if delivery.key is None else plain_text(delivery.key),
         type=envelope.type if envelope is not None else _type_of(delivery),
         payload=delivery.payload,
         topic=topic,

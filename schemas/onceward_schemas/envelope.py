@@ -72,7 +72,7 @@ class Context:
             return cls(
                 **{name: _READ[name](value) for name, value in raw.items() if name in _READ and value is not None}
             )
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise _bad_header(headers.CONTEXT) from error
 
 
@@ -85,7 +85,17 @@ def _plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40}")
+    if "\0" in value:
+        raise ValueError("NUL")  # PostgreSQL does not store it
+    value.encode()  # nor half a surrogate pair
     return value
+
+
+def _item(value: Any) -> str:
+    """An item stands in an index, which holds no longer text."""
+    if len(_text(value).encode()) > _MAX_ITEM_BYTES:
+        raise ValueError("too long")
+    return str(value)
 
 
 def _instant(value: Any) -> datetime:
@@ -96,11 +106,13 @@ def _instant(value: Any) -> datetime:
 
 
 _READ: dict[str, Any] = {f.name: _text for f in fields(Context)} | {
+    "item": _item,
     "causation_id": UUID,
     "sequence": int,
     "deadline": _instant,
     "due_at": _instant,
 }
+_MAX_ITEM_BYTES = 1024
 _EMPTY = Context()
 _NAMES = tuple(f.name for f in fields(Context))
 _as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -167,8 +179,8 @@ class Envelope:
         return cls(
             id=_read(found, headers.ID, UUID),
             type=str(_text_of(found, headers.TYPE)),
-            version=1 if version == b"1" else _read(found, headers.VERSION, int, 1),
-            attempt=1 if attempt == b"1" else _read(found, headers.ATTEMPT, int, 1),
+            version=1 if version == b"1" else _read(found, headers.VERSION, _number, 1),
+            attempt=1 if attempt == b"1" else _read(found, headers.ATTEMPT, _number, 1),
             tenant=_text_of(found, headers.TENANT),
             run_id=None if run_id is None else _read(found, headers.RUN_ID, UUID, None),
             traceparent=_text_of(found, headers.TRACEPARENT),
@@ -181,12 +193,15 @@ _KNOWN = frozenset(headers.ALL)
 
 def _text_of(found: dict[str, bytes | str | None], name: str) -> str | None:
     value = found.get(name)
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
     try:
-        return value.decode()
+        text = value if isinstance(value, str) else value.decode()
     except UnicodeDecodeError as error:
         raise _bad_header(name) from error
+    if "\0" in text:  # PostgreSQL does not store it
+        raise _bad_header(name)
+    return text
 
 
 def _read(found: dict[str, bytes | str | None], name: str, convert: Any, default: Any = None) -> Any:
@@ -197,6 +212,17 @@ def _read(found: dict[str, bytes | str | None], name: str, convert: Any, default
         return convert(text)
     except ValueError as error:
         raise _bad_header(name) from error
+
+
+def _number(text: str) -> int:
+    """A count from 1, with room to be counted on within PostgreSQL's integer."""
+    number = int(text)
+    if not 1 <= number <= _MAX_NUMBER:
+        raise ValueError(f"{text:.40}")
+    return number
+
+
+_MAX_NUMBER = 1_000_000_000
 
 
 def _bad_header(name: str) -> UndecodableError:
