@@ -6,6 +6,7 @@ It never waits for a handler, so it never misses a poll; it commits an offset on
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 import time
 from collections import deque
@@ -315,13 +316,18 @@ class Poller:
         _log.warning("Kafka says: %s", error)
 
 
-_UNREADABLE: Headers = [("(unreadable)", None), (headers.ID, b"\xff")]
+_UNREADABLE: Headers = [(headers.ID, b"\xff"), (headers.TYPE, b"\xff")]
 """Stands for headers that the client cannot give: the record is a dead letter, and its place in the topic is kept."""
 
 
+# Not a plain call: for a name that is not UTF-8 the client returns a broken list with an exception pending, which the
+# interpreter's fast path for calls does not see. Asked a second time, it returns that list.
+_ask: Callable[[Message], Any] = operator.methodcaller("headers")
+
+
 def _headers_of(message: Message) -> Headers:
-    """A record's headers. Asked for once only: after a name that is not UTF-8 the client's answer is not to be touched."""
+    """A record's headers. To be asked for once only."""
     try:
-        return message.headers() or []  # type: ignore[return-value]
+        return _ask(message) or []
     except (SystemError, UnicodeDecodeError):
         return list(_UNREADABLE)
