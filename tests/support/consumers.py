@@ -122,6 +122,16 @@ class Group:
             connection.execute(INSERT_MANY, arrays(rows))
         return [each.id for each in rows]
 
+    def relane(self) -> None:
+        """Follow-ups go to the lane in their schema: send them to the lanes of the app's handlers instead."""
+        lanes = {handler.command.SCHEMA.lane: handler.lane for handler in self.app.handlers.values()}
+        cases = " ".join(f"when '{lane}' then '{ours}'" for lane, ours in lanes.items())
+        self.query(
+            "create function relane() returns trigger language plpgsql as $$ begin"
+            f" new.topic := case new.topic {cases} else new.topic end; return new; end $$"
+        )
+        self.query("create trigger relane before insert on onceward.outbox for each row execute function relane()")
+
     def worker(self, **options: Any) -> Worker:
         """A worker that starts."""
         return Worker(self.app, self.settings, WorkerOptions(**options))

@@ -167,22 +167,12 @@ def test_follow_ups_leave_with_the_effect(services: Services, database: str, top
 
     group = group_of(app, services, database)
     group.query(EFFECT)
-    relane(group)
+    group.relane()
     ids = group.publish((Increment(counter="a", amount=n) for n in range(5)), tenant="acme")
     with Forwarder(database, services.bootstrap), group.running():
         eventually(lambda: group.count("select count(*) from effect") == 4 and group.settled(), "follow-ups")
     found = group.query("select amount, counter from effect order by amount")
     assert found == [(n, str(ids[n])) for n in (0, 1, 2, 4)]
-
-
-def relane(group: Group) -> None:
-    """Follow-ups go to the lane in their schema; send them to the test's."""
-    lane = group.app.handlers["test.Settle"].lane
-    group.query(
-        "create function relane() returns trigger language plpgsql as $$ begin"
-        f" if new.topic = 'test.settle' then new.topic := '{lane}'; end if; return new; end $$"
-    )
-    group.query("create trigger relane before insert on onceward.outbox for each row execute function relane()")
 
 
 def test_a_handler_that_commits_is_told_so(services: Services, database: str, topic_prefix: str) -> None:

@@ -1,0 +1,160 @@
+"""What handlers are given: the transaction and its results, follow-ups with their options, run items, and when they end."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onceward_consumer.app import App
+from onceward_consumer.context import AsyncContext, Context
+from onceward_consumer.failures import Reject
+from onceward_consumer.policy import fixed
+from onceward_schemas.errors import AppError
+from tests.support.commands import Increment, Settle
+from tests.support.consumers import Forwarder, app_name, eventually, group_of
+from tests.support.services import Services
+
+TABLE = "create table effect (seq bigint generated always as identity, counter text, amount int)"
+INSERT = "insert into effect (counter, amount) values (%s, %s)"
+
+
+def test_a_result_is_there_when_it_is_looked_at(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+    seen: list[tuple[int, Any]] = []
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Context) -> None:
+        inserted = ctx.connection.execute(INSERT + " returning amount", (command.counter, command.amount))
+        changed = ctx.connection.execute("update effect set amount = amount where amount = %s", (command.amount,))
+        with ctx.connection.transaction(), ctx.connection.cursor() as cursor:
+            cursor.executemany(INSERT, [(command.counter, -1), (command.counter, -2)])
+        seen.append((changed.rowcount, inserted.fetchone()))
+
+    group = group_of(app, services, database)
+    group.query(TABLE)
+    group.publish(Increment(counter="a", amount=n) for n in range(50))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 50}, "end")
+    assert seen[-50:] == [(1, (n,)) for n in range(50)]
+    assert group.count("select count(*) from effect") == 150
+
+
+def test_an_asynchronous_handler_gets_its_results_too(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", retry=fixed("300ms", attempts=2))
+    async def increment(command: Increment, ctx: AsyncContext) -> None:
+        row = await (await ctx.connection.execute("select %s::int", (command.amount,))).fetchone()
+        assert row == (command.amount,)
+        if (await ctx.connection.execute(INSERT, (command.counter, command.amount))).rowcount != 1:
+            raise Reject("rowcount")
+        if command.amount == 7:
+            await ctx.connection.rollback()
+
+    group = group_of(app, services, database)
+    group.query(TABLE)
+    group.publish(Increment(counter=f"c{n % 3}", amount=n) for n in range(50))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 49, "dead": 1} and group.settled(), "end")
+    assert group.count("select count(*) from effect") == 49
+    assert group.query("select reason from onceward.dead_letters") == [("transaction_misuse",)]
+
+
+def test_follow_ups_inherit_and_take_options(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+    later = datetime.now(UTC) + timedelta(hours=1)
+    run_id = uuid.uuid4()
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Context) -> None:
+        ctx.publish(Settle(batch=1), dedupe_key="once")
+        ctx.publish(Settle(batch=2), not_before=later)
+        ctx.publish(Settle(batch=3), tenant="other")
+
+    @app.handler(Settle, lane=f"{topic_prefix}settle")
+    def settle(command: Settle, ctx: Context) -> None:
+        pass
+
+    group = group_of(app, services, database)
+    group.relane()
+    ids = group.publish((Increment(counter="a") for _ in range(2)), tenant="acme", run_id=run_id)
+    with group.running(), Forwarder(database, services.bootstrap) as forwarder:
+        eventually(lambda: group.states() == {"done": 5}, "both commands and three follow-ups")
+        assert len(forwarder.forwarded) == 5
+    assert group.count("select count(*) from onceward.dedupe") == 1
+    delayed = group.query("select tenant, run_id, context::json ->> 'causation_id' from onceward.delayed order by seq")
+    assert delayed == [("acme", run_id, str(ids[0])), ("acme", run_id, str(ids[1]))]
+
+
+def test_items_of_a_run_are_counted_with_the_effect(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+    refused: list[str] = []
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", item_stage="notified")
+    def increment(command: Increment, ctx: Context) -> None:
+        if ctx.run_id is None:
+            try:
+                ctx.items_done("changed", ["x"])
+            except AppError as error:
+                refused.append(str(error))
+            return
+        ctx.items_done("changed", ["e1", "e2"])
+        ctx.items_failed("changed", {"e3": "unknown_employee"})
+        if command.amount == 1:
+            raise Reject("no_mailbox")
+
+    group = group_of(app, services, database)
+    run_id = uuid.uuid4()
+    group.query("insert into onceward.runs (id, kind, state) values (%s, 'test', 'running')", run_id)
+    group.publish([Increment(counter="a", amount=0)], run_id=run_id, item="e9")
+    group.publish([Increment(counter="a", amount=1)], run_id=run_id, item="e8")
+    group.publish([Increment(counter="a", amount=2)])
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 2, "dead": 1}, "end")
+    items = group.query("select stage, item, state, reason from onceward.run_items order by stage, item")
+    assert items == [
+        ("changed", "e1", "done", None),
+        ("changed", "e2", "done", None),
+        ("changed", "e3", "failed", "unknown_employee"),
+        ("notified", "e8", "failed", "no_mailbox"),
+        ("notified", "e9", "done", None),
+    ]
+    assert "run_id" in refused[0]
+
+
+def test_a_command_older_than_the_ledger_is_not_run(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Context) -> None:
+        ctx.connection.execute(INSERT, (command.counter, command.amount))
+
+    group = group_of(app, services, database)
+    group.query(TABLE)
+    group.publish([Increment(counter="old")])
+    old = uuid.UUID(int=(int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000) << 80) | 7 << 76 | 2 << 62 | 5)
+    group.query("update onceward.outbox set id = %s", old)
+    group.publish([Increment(counter="new")])
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 1, "parked": 1}, "end")
+    assert group.query("select counter from effect") == [("new",)]
+    assert group.query("select reason from onceward.parked") == [("beyond_ledger",)]
+
+
+def test_commands_without_a_key_wait_for_nobody(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Settle, lane=f"{topic_prefix}settle", retry=fixed("300ms", attempts=3))
+    def settle(command: Settle, ctx: Context) -> None:
+        if command.batch == 0 and ctx.attempt == 1:
+            raise TimeoutError
+        ctx.connection.execute(INSERT, ("none", command.batch))
+
+    group = group_of(app, services, database, partitions=1)
+    group.query(TABLE)
+    group.publish(Settle(batch=n) for n in range(20))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 20} and group.settled(), "end")
+    assert group.query("select amount from effect order by seq desc limit 1") == [(0,)]
+    assert not group.count("select count(*) from onceward.attempts where outcome <> 'failed'")
