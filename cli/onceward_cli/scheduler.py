@@ -20,10 +20,13 @@ def scheduler(
 ) -> None:
     """Emit the ticks of an application's schedules, and delayed commands that are due.
 
-    Start any number: they share the schedules out among them, and each tick is emitted once.
+    Start any number: they share the schedules out among them, and each tick is emitted once. An application without
+    schedules needs one only for its delayed commands.
     """
     found = settings.load()
     log.configure(found)
     application = load_app(target)
-    services: list[Service] = [Scheduler(application, codec_for(found), found), DelayedMover(found)]
+    services: list[Service] = [DelayedMover(found)]
+    if application.schedules:
+        services.append(Scheduler(application, codec_for(found), found))
     raise typer.Exit(run_until_signal([HealthServer(found, services), *services]))

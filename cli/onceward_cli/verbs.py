@@ -36,7 +36,7 @@ VERBS = {
     "runs": Verb("runs", "Follow bulk operations and retry what failed.", _OPERATE),
     "dlq": Verb("dlq", "Judge dead letters: list, show, replay, discard.", _OPERATE),
     "outbox": Verb("outbox", "Look into the outbox and decide on parked rows.", _OPERATE),
-    "schedules": Verb("schedules", "List, pause and resume schedules.", _OPERATE),
+    "schedules": Verb("schedules", "List schedules and what became of their ticks.", _OPERATE),
 }
 
 EXTRAS = {

@@ -9,7 +9,7 @@ import difflib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -109,6 +109,7 @@ class App:
         destination: str | None = None,
         max_runtime: Duration | None = None,
         item_stage: str | None = None,
+        items: Callable[[Any], Iterable[str]] | None = None,
         transient: type[BaseException] | tuple[type[BaseException], ...] = (),
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> Callable[[Function], Function]:
@@ -116,6 +117,9 @@ class App:
 
         `lane` defaults to the one in the schema. `transient` and `permanent` are exception classes that this handler
         judges differently from `failures.classify`. The function itself is returned unchanged.
+
+        A command of a run counts in `item_stage` when it succeeds or is given up on: with the item that it was published
+        with, or with those that `items(command)` returns, for a command that stands for many.
 
         Raises: AppError.
         """
@@ -146,6 +150,7 @@ class App:
             destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
             item_stage=_word(item_stage, f"{type_name}: item_stage"),
+            items=_items(items, item_stage, type_name),
         )
 
         def declare(function: Function) -> Function:
@@ -255,6 +260,16 @@ def _kinds(value: Any, what: str) -> tuple[type[BaseException], ...]:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise AppError(f"{what} has {kind!r:.40}.", remedy="Pass an exception class or a tuple of them.")
     return kinds
+
+
+def _items(
+    items: Callable[[Any], Iterable[str]] | None, stage: str | None, type_name: str
+) -> Callable[[Any], Iterable[str]] | None:
+    if items is not None and stage is None:
+        raise AppError(f"{type_name}: items are given without item_stage.", remedy="Name the stage that they count in.")
+    if items is not None and not callable(items):
+        raise AppError(f"{type_name}: items is {items!r:.40}.", remedy="Pass a function from a command to its items.")
+    return items
 
 
 def _concurrency(value: Any, type_name: str) -> int:

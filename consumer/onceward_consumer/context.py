@@ -163,12 +163,15 @@ class HandlerContext:
         made = draft(command, self._engine.codec, **options)
         if made.row.traceparent is None and envelope.traceparent is not None:
             made = made._replace(row=made.row._replace(traceparent=envelope.traceparent))
-        if self._item.outcome is not None:
-            raise OncewardError(
-                "The handler's call is over.", remedy="Publish before the handler returns, in its own task."
-            )
+        self._check_open()
         self._item.drafts.append(made)
         return made.row.id
+
+    def _check_open(self) -> None:
+        if self._item.outcome is not None:
+            raise OncewardError(
+                "The handler's call is over.", remedy="Publish and count before the handler returns, in its own task."
+            )
 
     def items_done(self, stage: str, items: Iterable[str]) -> None:
         self._count(stage, "done", dict.fromkeys(items))
@@ -177,6 +180,7 @@ class HandlerContext:
         self._count(stage, "failed", items)
 
     def _count(self, stage: str, state: ItemState, items: Mapping[str, str | None]) -> None:
+        self._check_open()
         run_id = self.envelope.run_id
         if run_id is None:
             raise AppError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -36,6 +36,8 @@ class Handler:
     max_runtime: timedelta | None = None
     item_stage: str | None = None
     """The run stage that this command's item counts in when the command carries a run id and an item."""
+    items: Callable[[Any], Iterable[str]] | None = None
+    """The run's items that this command stands for, where it is not the one that it was published with."""
 
     @property
     def type(self) -> str:

@@ -58,6 +58,8 @@ class Item:
     """None until it is decided; a record that cannot be run has its outcome from the start."""
     given: Outcome | None = None
     """The outcome that it starts with, and again when its transaction is run again."""
+    asked: int = 1
+    """The attempt that the record asks for."""
     known: bool = False
     """The ledger had a row for it before this transaction."""
     attempt: int = 1
@@ -69,6 +71,8 @@ class Item:
     """It is the head of its held key."""
     crashed: bool = False
     """Its last worker died running it; this attempt was counted for that."""
+    counted: tuple[str, ...] = ()
+    """The run's items that it stands for."""
     drafts: list[Draft] = field(default_factory=list)
     run_items: list[RunItem] = field(default_factory=list)
     seconds: float = 0.0
@@ -78,13 +82,19 @@ class Item:
         """Forget what a rolled-back transaction found out."""
         self.outcome = self.given
         self.known = self.heads = self.crashed = False
-        self.attempt = self.envelope.attempt if self.envelope is not None else 1
+        self.attempt = self.asked
         self.attempts_before = 0
         self.first_failed_at = None
         if self.drafts:
             self.drafts = []
         if self.run_items:
             self.run_items = []
+
+    def refuse(self, reason: str, error: str) -> None:
+        """Make it a dead letter, without what its headers say: something in them cannot be stored."""
+        self.envelope = None
+        self.given = Dead(reason, error)
+        self.again()
 
     @property
     def ordered(self) -> bool:
@@ -103,9 +113,10 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         refusal = delivery.refusal
         item.given = Dead(refusal.reason if refusal else "bad_header", describe(refusal) if refusal else "")
     elif handler is None:
+        item.attempt = item.asked = envelope.attempt
         item.given = Parked("unknown_type")
     else:
-        item.attempt = envelope.attempt
+        item.attempt = item.asked = envelope.attempt
         if delivery.early:
             item.outcome = item.given = Round()
             return item
@@ -121,5 +132,18 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
                 item.given, item.command = Dead("type_mismatch", wrong), None
             elif envelope.context.deadline is not None and envelope.context.deadline < engine.clock.earliest():
                 item.given = Discarded("deadline")
+        _count(item, handler, envelope)
     item.outcome = item.given
     return item
+
+
+def _count(item: Item, handler: Handler, envelope: Envelope) -> None:
+    if handler.item_stage is None or envelope.run_id is None:
+        return
+    if envelope.context.item is not None:
+        item.counted = (envelope.context.item,)
+    if handler.items is not None and item.command is not None:
+        try:
+            item.counted = tuple(str(each) for each in handler.items(item.command))
+        except Exception as error:
+            item.given, item.command = Dead("bad_items", describe(error)), None

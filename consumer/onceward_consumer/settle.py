@@ -71,34 +71,23 @@ def statements(items: Sequence[Item], engine: Engine, now: datetime) -> list[Sta
 
 
 def _collect_run_items(item: Item, engine: Engine, into: list[RunItem]) -> None:
-    if item.run_items and isinstance(item.outcome, Done):
-        into += item.run_items
-    envelope, handler = item.envelope, item.handler
-    if envelope is None or handler is None or handler.item_stage is None or envelope.run_id is None:
-        return
-    identity = envelope.context.item
-    if identity is None:
-        return
     outcome = item.outcome
+    if item.run_items and isinstance(outcome, Done):
+        into += item.run_items
+    if not item.counted or item.handler is None or item.envelope is None:
+        return
+    run_id, stage = item.envelope.run_id, item.handler.item_stage
+    assert run_id is not None
+    assert stage is not None
     match outcome:
         case Done():
-            into.append(
-                RunItem(envelope.run_id, handler.item_stage, identity, "done", None, None, engine.group, item.id)
-            )
+            into += [RunItem(run_id, stage, each, "done", None, None, engine.group, item.id) for each in item.counted]
         case Dead() | Discarded():
             error = outcome.error if isinstance(outcome, Dead) else None
-            into.append(
-                RunItem(
-                    envelope.run_id,
-                    handler.item_stage,
-                    identity,
-                    "failed",
-                    outcome.reason,
-                    error,
-                    engine.group,
-                    item.id,
-                )
-            )
+            into += [
+                RunItem(run_id, stage, each, "failed", outcome.reason, error, engine.group, item.id)
+                for each in item.counted
+            ]
         case _:
             pass
 

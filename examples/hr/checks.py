@@ -122,6 +122,7 @@ def settled(connection: psycopg.Connection[Any]) -> Iterable[Check]:
         yield Check(f"{what} at the end", (0,), one(f"select count(*) from onceward.{table}"))
     waiting = "select count(*) from onceward.ledger where state not in ('done', 'dead', 'discarded')"
     yield Check("commands still under way", (0,), one(waiting))
+    yield Check("rows left in the outbox", (0,), one("select count(*) from onceward.outbox"))
 
 
 def ticks(connection: psycopg.Connection[Any], interval: timedelta) -> Iterable[Check]:

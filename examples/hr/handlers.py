@@ -17,7 +17,7 @@ from onceward import App, Context, Reject, Tick, exponential
 app = App("hr", retry=exponential("500ms", "5s", attempts=20, within="6h"))
 
 
-@app.handler(ApplyPackage)
+@app.handler(ApplyPackage, item_stage="changed", items=lambda command: map(str, command.employees))
 def apply_package(command: ApplyPackage, ctx: Context) -> None:
     """Apply a package's changes and ask for one notification per employee, all in one transaction."""
     ctx.connection.execute(
@@ -33,8 +33,9 @@ def apply_package(command: ApplyPackage, ctx: Context) -> None:
         {"run": ctx.run_id, "employees": list(command.employees)},
     )
     for employee in command.employees:
-        ctx.publish(NotifyEmployee(employee=employee, event=f"change {ctx.run_id}"), item=str(employee))
-    ctx.items_done("changed", [str(employee) for employee in command.employees])
+        event = f"change {ctx.run_id}"
+        notification = NotifyEmployee(employee=employee, event=event)
+        ctx.publish(notification, item=str(employee), idempotency_key=f"{employee} {event}")
 
 
 @app.handler(

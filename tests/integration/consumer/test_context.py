@@ -123,6 +123,43 @@ def test_items_of_a_run_are_counted_with_the_effect(services: Services, database
     assert "run_id" in refused[0]
 
 
+def test_a_command_that_stands_for_many_items_counts_them_all(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(
+        Increment,
+        lane=f"{topic_prefix}counter",
+        item_stage="changed",
+        items=lambda command: [f"{command.counter}{n}" for n in range(10 // command.amount)],
+    )
+    def increment(command: Increment, ctx: Context) -> None:
+        if command.amount == 5:
+            raise Reject("no_budget")
+
+    group = group_of(app, services, database)
+    run_id = uuid.uuid4()
+    group.query("insert into onceward.runs (id, kind, state) values (%s, 'test', 'running')", run_id)
+    commands = [
+        Increment(counter="good", amount=4),
+        Increment(counter="bad", amount=5),
+        Increment(counter="x", amount=0),
+    ]
+    group.publish(commands, run_id=run_id)
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 1, "dead": 2}, "end")
+    items = group.query("select item, state, reason from onceward.run_items order by item")
+    assert items == [
+        ("bad0", "failed", "no_budget"),
+        ("bad1", "failed", "no_budget"),
+        ("good0", "done", None),
+        ("good1", "done", None),
+    ]
+    reasons = group.query("select reason from onceward.dead_letters order by reason")
+    assert reasons == [("bad_items",), ("no_budget",)]
+
+
 def test_a_command_older_than_the_ledger_is_not_run(services: Services, database: str, topic_prefix: str) -> None:
     app = App(app_name(topic_prefix))
 
