@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,20 @@ from psycopg.pq import TransactionStatus
 from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection, queue_command
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback, Script, Statement, Step
+from onceward_consumer.redaction import describe
+from onceward_consumer.script import (
+    STEERING,
+    Begin,
+    Call,
+    Commit,
+    EscapedError,
+    Execute,
+    Fetch,
+    Rollback,
+    Script,
+    Statement,
+    Step,
+)
 from onceward_consumer.spans import span
 from onceward_schemas.errors import TransactionError
 
@@ -62,6 +76,7 @@ class Driver:
         self._pipelined = False
         self._sync: Callable[[], None] = lambda: None
         self._prefix: list[Statement] = []
+        self._called: list[Item] = []
 
     def run(self, script: Script[Result]) -> Result:
         """Run a script to its end.
@@ -81,7 +96,8 @@ class Driver:
                     answer = self._carry_out(step)
                 except BaseException as raised:
                     if self._connection.closed:
-                        raise ConnectionLostError(str(raised)) from raised
+                        note_loss(self._called, self._engine)
+                        raise ConnectionLostError(describe(raised)) from raised
                     error = raised
         finally:
             script.close()
@@ -100,11 +116,13 @@ class Driver:
             case Begin():
                 return self._begin(step.pipelined)
             case Commit():
-                return self._commit()
+                self._commit()
+                return forget_losses(self._called, self._engine)
             case Rollback():
                 return self._rollback()
 
     def _begin(self, pipelined: bool) -> None:
+        self._called = []
         self._pipelined = pipelined
         if pipelined:
             self._sync = (self._pipeline.enter_context(self._connection.pipeline())).sync
@@ -135,13 +153,17 @@ class Driver:
         connection, handler = self._connection, item.handler
         assert handler is not None
         context = HandlerContext(item, self._engine, connection)
+        self._called.append(item)
         if savepoint:
             self._command(_SAVEPOINT)
         started = time.perf_counter()
         connection.guarded = True
         try:
             with span(item, self._engine):
-                handler.function(item.command, context)
+                try:
+                    handler.function(item.command, context)
+                except STEERING as error:
+                    raise EscapedError(describe(error)) from error
             connection.guarded = False
             if savepoint:
                 self._command(_RELEASE)
@@ -198,6 +220,7 @@ class AsyncDriver:
         self._pipelined = False
         self._sync: Callable[[], Awaitable[None]]
         self._prefix: list[Statement] = []
+        self._called: list[Item] = []
 
     async def run(self, script: Script[Result]) -> Result:
         """As `Driver.run`."""
@@ -214,7 +237,10 @@ class AsyncDriver:
                     answer = await self._carry_out(step)
                 except BaseException as raised:
                     if self._connection.closed:
-                        raise ConnectionLostError(str(raised)) from raised
+                        note_loss(self._called, self._engine)
+                        raise ConnectionLostError(describe(raised)) from raised
+                    if isinstance(raised, asyncio.CancelledError) and is_cancelled():
+                        raise  # the worker's own wish, not the handler's failure
                     error = raised
         finally:
             script.close()
@@ -233,11 +259,13 @@ class AsyncDriver:
             case Begin():
                 return await self._begin(step.pipelined)
             case Commit():
-                return await self._commit()
+                await self._commit()
+                return forget_losses(self._called, self._engine)
             case Rollback():
                 return await self._rollback()
 
     async def _begin(self, pipelined: bool) -> None:
+        self._called = []
         self._pipelined = pipelined
         if pipelined:
             self._sync = (await self._pipeline.enter_async_context(self._connection.pipeline())).sync
@@ -268,13 +296,17 @@ class AsyncDriver:
         connection, handler = self._connection, item.handler
         assert handler is not None
         context = HandlerContext(item, self._engine, connection)
+        self._called.append(item)
         if savepoint:
             await self._command(_SAVEPOINT)
         started = time.perf_counter()
         connection.guarded = True
         try:
             with span(item, self._engine):
-                await handler.function(item.command, context)
+                try:
+                    await handler.function(item.command, context)
+                except STEERING as error:
+                    raise EscapedError(describe(error)) from error
             connection.guarded = False
             if savepoint:
                 await self._command(_RELEASE)
@@ -319,6 +351,25 @@ class AsyncDriver:
             await self._pipeline.aclose()
         if not self._connection.closed and self._connection.info.transaction_status != TransactionStatus.IDLE:
             await self._connection.rollback()
+
+
+def note_loss(called: list[Item], engine: Engine) -> None:
+    """Any of the commands called in the transaction may be at fault."""
+    for item in called:
+        engine.losses[item.id] = engine.losses.get(item.id, 0) + 1
+
+
+def forget_losses(called: list[Item], engine: Engine) -> None:
+    """They are innocent, or have their verdict."""
+    if engine.losses:
+        for item in called:
+            engine.losses.pop(item.id, None)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody cancelled this task, rather than code in it raising CancelledError of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _committed(said: str | None) -> None:

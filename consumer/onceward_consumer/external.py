@@ -20,7 +20,7 @@ from onceward_consumer.buffer import Buffer
 from onceward_consumer.connections import AsyncHandlerConnection, OpenAsync
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.deliveries import kind_of
-from onceward_consumer.drivers import AsyncDriver
+from onceward_consumer.drivers import AsyncDriver, is_cancelled
 from onceward_consumer.executors import LOST, Backoff, items_of
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.groups import PASSING
@@ -29,9 +29,10 @@ from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.leases import claim, claim_released, complete, complete_plain, is_plain
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
+from onceward_consumer.redaction import describe
 from onceward_consumer.release import Wakeups
 from onceward_consumer.reports import report
-from onceward_consumer.script import Script
+from onceward_consumer.script import STEERING, EscapedError, Script
 from onceward_consumer.spans import span
 from onceward_runtime import events, log
 
@@ -319,13 +320,14 @@ class ExternalRunner:
                 try:
                     await self._call(item)
                     item.outcome = Done()
-                except asyncio.CancelledError:
-                    if not self._stopping or self._pool is not None:
-                        raise
-                    item.outcome = _HANDED_BACK  # the drain time-out is over, and the call has been ended
                 except BaseException as error:
-                    item.drafts, item.run_items = [], []
-                    item.outcome = outcome_of(error, item, self._engine.clock.latest())
+                    if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+                        item.drafts, item.run_items = [], []
+                        item.outcome = outcome_of(error, item, self._engine.clock.latest())
+                    elif not self._stopping or self._pool is not None:
+                        raise
+                    else:
+                        item.outcome = _HANDED_BACK  # the drain time-out is over, and the call has been ended
 
     async def _call(self, item: Item) -> None:
         handler = self._handler
@@ -346,7 +348,10 @@ class ExternalRunner:
 
     def _call_here(self, item: Item, context: HandlerContext) -> None:
         with span(item, self._engine):
-            self._handler.function(item.command, context)
+            try:
+                self._handler.function(item.command, context)
+            except STEERING as error:
+                raise EscapedError(describe(error)) from error
 
     def _tell_slow(self, item: Item) -> None:
         log.emit(

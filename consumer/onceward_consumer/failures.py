@@ -17,31 +17,34 @@ from typing import Any, Final, TypeAlias
 
 from onceward_consumer.durations import Duration, duration
 from onceward_consumer.outcomes import Discarded
+from onceward_consumer.redaction import clean
+
+_LONGEST_REASON: Final = 200
 
 
 class Retry(Exception):
     """Raised by a handler: try again later, `after` at the earliest where it is given."""
 
     def __init__(self, reason: str | None = None, *, after: Duration | None = None) -> None:
-        self.reason = reason
+        self.reason = None if reason is None else clean(str(reason), _LONGEST_REASON)
         self.after = None if after is None else duration(after, "after")
-        super().__init__(reason or "The handler asked for another attempt.")
+        super().__init__(self.reason or "The handler asked for another attempt.")
 
 
 class Discard(Exception):
     """Raised by a handler: there is nothing to do any more; the command ends without effect and without a dead letter."""
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+        self.reason = clean(str(reason), _LONGEST_REASON) or "discarded"
+        super().__init__(self.reason)
 
 
 class Reject(Exception):
     """Raised by a handler: no attempt will ever succeed; the command becomes a dead letter at once."""
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+        self.reason = clean(str(reason), _LONGEST_REASON) or "rejected"
+        super().__init__(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,20 @@ from psycopg import errors
 
 from onceward_consumer import settle
 from onceward_consumer.admission import HELD, admit
-from onceward_consumer.connections import NeedsResultError
+from onceward_consumer.connections import ConnectionLostError, NeedsResultError
 from onceward_consumer.deliveries import Address
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mode, Mood
 from onceward_consumer.outcomes import Busy, Dead, Done, Failed, Outcome
+from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
 
 _DONE: Final = Done()
 _LOCKED_REST: Final = timedelta(milliseconds=500)
 _MOST_COLLISIONS: Final = 5
 _MOST_STALLS: Final = 20
+_MOST_LOSSES: Final = 3
 
 COLLISIONS: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 PASSING: Final = (*COLLISIONS, errors.LockNotAvailable)
@@ -48,6 +50,8 @@ def run_group(items: Sequence[Item], engine: Engine, mood: Mood) -> Script[None]
     """
     mode, collisions = mood.mode(), 0
     raised = refused = False
+    if engine.losses and any(item.id in engine.losses for item in items):
+        mode = Mode.SINGLE
     while mode is not Mode.SINGLE:
         try:
             failures = yield from transaction(items, engine, mode)
@@ -68,9 +72,9 @@ def run_group(items: Sequence[Item], engine: Engine, mood: Mood) -> Script[None]
 
 
 def transaction(
-    items: Sequence[Item], engine: Engine, mode: Mode, *, short: bool = False, judged: Outcome | None = None
+    items: Sequence[Item], engine: Engine, mode: Mode, *, short: bool = False, judged: BaseException | None = None
 ) -> Script[int]:
-    """One transaction; returns how many handlers raised. With `judged` nothing is called and that is the outcome."""
+    """One transaction; returns how many handlers raised. With `judged` nothing is called, as if handlers raised it."""
     pipelined = mode in (Mode.SWIFT, Mode.GUARDED)
     try:
         yield Begin(pipelined)
@@ -86,7 +90,7 @@ def transaction(
         raise _AgainError(Mode.CAREFUL if pipelined else Mode.SINGLE, error) from error
 
 
-def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: Outcome | None = None) -> Script[int]:
+def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseException | None = None) -> Script[int]:
     """Call the handlers of the admitted items, in order; returns how many raised."""
     failures = 0
     stopped: dict[Address, Outcome] = {}
@@ -95,8 +99,9 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: Outcome 
         if item.outcome is None and stopped and item.ordered and item.delivery.address in stopped:
             item.outcome = stopped[item.delivery.address]
         if item.outcome is None:
-            if judged is not None:
-                item.outcome = judged
+            verdict = judged or _given_up(item, engine)
+            if verdict is not None:
+                item.outcome = outcome_of(verdict, item, engine.clock.latest())
             else:
                 try:
                     yield Call(item, savepoint)
@@ -111,6 +116,13 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: Outcome 
                     item.outcome = outcome_of(error, item, engine.clock.latest())
         stops(item, stopped)
     return failures
+
+
+def _given_up(item: Item, engine: Engine) -> BaseException | None:
+    """An error for a command whose runs have lost their connection so often that it is its handler's doing."""
+    if engine.losses.get(item.id, 0) < _MOST_LOSSES:
+        return None
+    return ConnectionLostError("Its runs lose their connection to PostgreSQL, one after the other.")
 
 
 def stop_followers(items: Sequence[Item]) -> None:
@@ -157,8 +169,9 @@ def _one_by_one(items: Sequence[Item], engine: Engine) -> Script[None]:
 
 
 def _single(item: Item, engine: Engine) -> Script[None]:
+    """One command in a transaction of its own: whatever goes wrong now is about this command."""
     collisions = 0
-    judged: Outcome | None = None
+    judged: BaseException | None = None
     while True:
         try:
             yield from transaction([item], engine, Mode.CAREFUL, short=True, judged=judged)
@@ -167,14 +180,19 @@ def _single(item: Item, engine: Engine) -> Script[None]:
             yield Rollback()
             item.again()
             error = again.cause
-        passing = isinstance(error, PASSING)
         if isinstance(error, COLLISIONS) and collisions < _MOST_COLLISIONS:
             collisions += 1
-        elif (passing and item.delivery.stalls < _MOST_STALLS) or item.handler is None or item.command is None:
+        elif isinstance(error, PASSING) and item.delivery.stalls < _MOST_STALLS:
             item.delivery.stalls += 1
             item.outcome = Busy(_LOCKED_REST)
             return
-        elif judged is not None:
-            raise error
+        elif (
+            isinstance(error, errors.DataError | psycopg.DataError)
+            and item.envelope is not None
+            and (judged is not None or item.command is None)
+        ):
+            item.refuse("unstorable", describe(error))
+        elif judged is None and item.handler is not None and item.command is not None:
+            judged = error
         else:
-            judged = outcome_of(error, item, engine.clock.latest())
+            raise error

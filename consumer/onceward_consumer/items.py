@@ -42,6 +42,8 @@ class Engine:
     reach: timedelta
     """How far back the ledger remembers; an unknown command that is older is never run blindly."""
     lock_timeout: timedelta
+    losses: dict[UUID, int] = field(default_factory=dict)
+    """Commands in whose transaction the connection was lost, and how often. It may be their handler's doing."""
 
 
 @dataclass(slots=True, eq=False)

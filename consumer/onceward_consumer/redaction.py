@@ -34,7 +34,7 @@ def describe(error: BaseException, longest: int = LONGEST) -> str:
     """
     try:
         message = str(error)
-    except Exception:  # foreign code runs here
+    except BaseException:  # foreign code runs here
         message = "(its message cannot be read)"
     name = type(error).__qualname__
     return clean(f"{name}: {message}" if message else name, longest)

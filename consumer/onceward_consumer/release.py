@@ -96,6 +96,9 @@ def release_group(
             yield Rollback()
             return Released(0, [])
         items, more = yield from followers(addresses, engine, kind, per_key)
+        if keys > 1 and engine.losses and any(item.id in engine.losses for item in items):
+            yield Rollback()
+            return (yield from release_group(engine, kind, keys=1, per_key=1))
         yield from admit_released(items, engine)
         for item in items:
             if judged is not None and item.id == judged.command_id:

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from onceward_consumer.items import Item
 
 Result = TypeVar("Result")
+
+
+STEERING: Final = (GeneratorExit, StopIteration, StopAsyncIteration)
+"""What a script, or a future, would take for its own end if a handler raises it."""
+
+
+class EscapedError(Exception):
+    """A handler raised one of STEERING, which is its cause."""
 
 
 class Statement(NamedTuple):
