@@ -1,4 +1,4 @@
-"""What publishing costs beside an insert and a COPY written by hand, in one run: `python benchmarks/publish.py [rows]`.
+"""What publishing costs beside an insert and a COPY written by hand, in one run: `python -m benchmarks.publish [rows] [--json]`.
 
 Needs a migrated PostgreSQL in ONCEWARD_DATABASE_URL, in whose outbox it leaves nothing. CPU is this process's; a ratio above
 1 is what Onceward adds. Each figure is the median of the rounds, which take turns.
@@ -6,9 +6,10 @@ Needs a migrated PostgreSQL in ONCEWARD_DATABASE_URL, in whose outbox it leaves 
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -119,7 +120,15 @@ def measured(work: Callable[[], None]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def compare(title: str, count: int, variants: dict[str, Callable[[], None]], own: float = 0.0) -> None:
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The medians of one variant."""
+
+    rows_s: float
+    cpu_us: float
+
+
+def compare(title: str, count: int, variants: dict[str, Callable[[], None]], own: float = 0.0) -> dict[str, Cost]:
     """The first variant is the one written by hand; `own` seconds a row are not theirs."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     for _ in range(ROUNDS):
@@ -128,15 +137,18 @@ def compare(title: str, count: int, variants: dict[str, Callable[[], None]], own
             samples[name].append((wall - own * count, cpu - own * count))
     print(f"\n{title}")
     base_wall, base_cpu = (statistics.median(column) for column in zip(*samples[next(iter(variants))], strict=True))
+    costs = {}
     for name, pairs in samples.items():
         wall, cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
         print(
             f"  {name:<34} {count / wall:>9,.0f} rows/s  x{wall / base_wall:4.2f}"
             f"   {cpu / count * 1e6:6.1f} us CPU a row  x{cpu / base_cpu:4.2f}  {(cpu - base_cpu) / count * 1e6:+6.1f} us"
         )
+        costs[name] = Cost(count / wall, cpu / count * 1e6)
+    return costs
 
 
-def singles(connection: psycopg.Connection, session: Session) -> None:
+def singles(connection: psycopg.Connection, session: Session) -> dict[str, Cost]:
     """One statement a command, all in a transaction that is rolled back."""
     insert = f"insert into onceward.outbox ({_COLUMNS}) values ({_VALUES})"
     names = [name.strip() for name in _COLUMNS.split(",")]
@@ -182,13 +194,14 @@ def singles(connection: psycopg.Connection, session: Session) -> None:
         "publish with a dedupe key": lambda: ours(dedupe_key=""),
         "(select 1)": nothing,
     }
-    compare("one at a time, psycopg", SINGLES, variants, OWN_WORK_SECONDS)
+    costs = compare("one at a time, psycopg", SINGLES, variants, OWN_WORK_SECONDS)
     compare(
         "one at a time, Session", SINGLES, {"insert by hand": hand_session, "publish": our_session}, OWN_WORK_SECONDS
     )
+    return costs
 
 
-def bulk(connection: psycopg.Connection, session: Session, count: int) -> None:
+def bulk(connection: psycopg.Connection, session: Session, count: int) -> dict[str, Cost]:
     """Many rows in a transaction that is rolled back."""
 
     def hand() -> None:
@@ -226,17 +239,23 @@ def bulk(connection: psycopg.Connection, session: Session, count: int) -> None:
         "publish_many, a dedupe key each": deduped,
         "publish_many, Session": our_session,
     }
-    compare(f"{count:,} rows at a time", count, variants)
+    return compare(f"{count:,} rows at a time", count, variants)
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    parser = argparse.ArgumentParser(description="What publishing costs beside an insert and a COPY written by hand.")
+    parser.add_argument("rows", type=int, nargs="?", default=20_000)
+    parser.add_argument("--json", action="store_true", help="End with a line of JSON: CPU of singles, speed of bulk.")
+    given = parser.parse_args()
     dsn = os.environ["ONCEWARD_DATABASE_URL"]
     engine = create_engine(f"postgresql+psycopg{dsn[dsn.index('://') :]}")
     print(f"{len(codec.encode(next(commands(1))))} bytes of payload, medians of {ROUNDS} rounds")
     with psycopg.connect(dsn) as connection, Session(engine) as session, suppress(KeyboardInterrupt):
-        singles(connection, session)
-        bulk(connection, session, count)
+        single = singles(connection, session)
+        many = bulk(connection, session, given.rows)
+        if given.json:
+            figures = {name: cost.cpu_us for name, cost in single.items()}
+            print(json.dumps(figures | {name: cost.rows_s for name, cost in many.items()}))
 
 
 if __name__ == "__main__":

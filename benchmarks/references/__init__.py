@@ -1,0 +1,1 @@
+"""Programs as somebody writes them by hand for one purpose: no retries, no errors, no settings. What ours is measured against."""
