@@ -159,7 +159,7 @@ class Heads:
         self._partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
     def count(self) -> int:
-        return sum(self._consumer.get_watermark_offsets(one, timeout=10)[1] for one in self._partitions)  # type: ignore[index]
+        return sum(self._consumer.get_watermark_offsets(one, timeout=10)[1] for one in self._partitions)
 
     def close(self) -> None:
         self._consumer.close()
