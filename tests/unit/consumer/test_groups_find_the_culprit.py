@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from psycopg import errors
+from psycopg import DataError, errors
 
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import NeedsResultError
@@ -36,7 +36,14 @@ class Answer:
 Say = Callable[[Item, bool], BaseException | None]
 
 
-def drive(script: Generator[Any, Any, Any], items: list[Item], say: Say, *, commit: Say | None = None) -> list[str]:
+def drive(
+    script: Generator[Any, Any, Any],
+    items: list[Item],
+    say: Say,
+    *,
+    commit: Say | None = None,
+    store: Say | None = None,
+) -> list[str]:
     """Carry out a script without a database; returns the steps taken."""
     steps: list[str] = []
     answer: Any = None
@@ -67,7 +74,7 @@ def drive(script: Generator[Any, Any, Any], items: list[Item], say: Say, *, comm
             case Rollback():
                 steps.append("rollback")
             case Execute():
-                pass
+                error = store(items[0], pipelined) if store else None
 
 
 def group(keys: str, order: Order = "retry") -> tuple[list[Item], Engine]:
@@ -215,3 +222,22 @@ def test_a_mood_that_saw_failures_begins_with_savepoints() -> None:
         steps = drive(run_group(items, engine, mood), items, lambda i, p, bad=items[0]: Retry() if i is bad else None)  # type: ignore[misc]
     assert "rollback" not in steps
     assert isinstance(items[0].outcome, Failed)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_command_whose_headers_cannot_be_stored_is_a_dead_letter_without_them(runs: bool) -> None:
+    items, engine = group("ab")
+    if not runs:
+        items[0].command, items[0].outcome = None, Dead("undecodable", "")
+        items[0].given = items[0].outcome
+
+    def store(item: Item, pipelined: bool) -> BaseException | None:
+        return DataError("a header of the first") if item.envelope is not None else None
+
+    def say(item: Item, pipelined: bool) -> BaseException | None:
+        return Reject("no") if item is items[0] else None
+
+    drive(run_group(items, engine, Mood()), items, say, store=store)
+    assert isinstance(items[0].outcome, Dead)
+    assert items[0].outcome.reason == "unstorable"
+    assert items[1].outcome == Done()
