@@ -40,6 +40,8 @@ class Kafka(Server):
         self.controller_port = controller_port
         self.heap_mib = heap_mib
         self.more_options: tuple[str, ...] = ()
+        self.more_properties: dict[str, str] = {}
+        """Further settings of the broker, which win over the usual ones."""
         self._program = program
         self._data = home / "data"
         self._settings = home / "server.properties"
@@ -54,7 +56,8 @@ class Kafka(Server):
 
     def launch(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        self._settings.write_text(_properties(self._data, self.port, self.controller_port))
+        more = "".join(f"{name}={value}\n" for name, value in self.more_properties.items())
+        self._settings.write_text(_properties(self._data, self.port, self.controller_port) + more)
         if not self._data.exists():
             self._format()
         options = [*jvm_options(self.heap_mib, self._program / STARTUP_CACHE), *self.more_options]

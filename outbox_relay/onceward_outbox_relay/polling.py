@@ -36,6 +36,11 @@ CHANNEL = "onceward_outbox"
 """Whoever notifies it wakes an idle relay before its interval is over; the relay puts a trigger on the table if it may."""
 
 
+def check_table(connection: psycopg.Connection[Any], layout: Layout) -> None:
+    """Raises: psycopg.errors.UndefinedTable."""
+    connection.execute(sql.SQL("select from {} limit 0").format(sql.Identifier(layout.schema, layout.table)))
+
+
 def poll(
     settings: Settings,
     options: RelayOptions,

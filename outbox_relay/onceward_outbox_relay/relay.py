@@ -93,7 +93,8 @@ class Relay:
     def start(self) -> None:
         """Check the server, then run. Raises: DatabaseError, with a remedy."""
         with self._connect() as connection, postgres.translated():
-            self._streams(connection)
+            if not self._streams(connection):
+                polling.check_table(connection, self._options.layout)
         self._loop.start()
 
     def stop(self) -> None:

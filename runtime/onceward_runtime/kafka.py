@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -204,6 +205,20 @@ def _worst(settings: Settings, heard: list[KafkaError]) -> BrokerError:
         return 0 if error.code() in _FATAL else 2 if error.code() == KafkaError._ALL_BROKERS_DOWN else 1
 
     doing = f"Kafka at {settings.kafka_bootstrap_servers} cannot be used"
-    if heard:
-        return broker_error(min(heard, key=weight), doing)
-    return broker_error(KafkaError(KafkaError._TIMED_OUT), doing)
+    worst = min(heard, key=weight) if heard else KafkaError(KafkaError._TIMED_OUT)
+    if (not heard or weight(worst) == 2) and _accepts(settings.kafka_bootstrap_servers):
+        return BrokerUnavailableError(
+            f"{doing}: it takes connections, but gives no answer.",
+            remedy="See whether the broker is well, and ONCEWARD_KAFKA_SECURITY_PROTOCOL agrees with the listener.",
+        )
+    return broker_error(worst, doing)
+
+
+def _accepts(servers: str) -> bool:
+    """Whether something listens at the first address."""
+    host, _, port = servers.split(",")[0].strip().rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+            return True
+    except (OSError, ValueError):
+        return False
