@@ -52,7 +52,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="One round with a fifth of the rows: about 3 minutes.")
     parser.add_argument("--only", action="append", choices=PARTS, help="This part; may be repeated.")
     parser.add_argument(
-        "--patience", type=float, default=100, metavar="SECONDS", help="For making disturbed samples once more."
+        "--patience",
+        type=float,
+        default=100,
+        metavar="SECONDS",
+        help="For awaiting calm and repeating what was disturbed.",
     )
     parser.add_argument("--given", action="store_true", help="Use the services of the ONCEWARD_* settings.")
     parser.add_argument("--write", type=Path, metavar="FILE", help="Put the result between the markers of this file.")
@@ -63,7 +67,9 @@ def report(figures: list[Figure], facts: list[str], budget: Budget, seconds: flo
     """What was measured, where and when, in Markdown."""
     rounds = "one round" if budget.rounds == 1 else f"medians of {budget.rounds} rounds that took turns"
     reached = [figure.reached for figure in figures if figure.reached is not None]
-    lines = [f"Measured on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC in {seconds / 60:.0f} minutes: {rounds}."]
+    lines = [
+        f"Measured on {datetime.now(UTC):%Y-%m-%d}, {datetime.now(UTC):%H:%M} UTC, in {seconds / 60:.0f} minutes: {rounds}."
+    ]
     lines += ["", *(f"- {fact}" for fact in facts), "", table(figures), ""]
     lines.append(f"{sum(reached)} of {len(reached)} targets reached.")
     if given.given:

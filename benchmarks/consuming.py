@@ -54,6 +54,8 @@ def throughput(place: Place, budget: Budget) -> list[Figure]:
             reference=found[f"by hand: {reference}"].median("per_s"),
             by=reference,
             target=target,
+            cpu=found[ours].median("cpu_us"),
+            reference_cpu=found[f"by hand: {reference}"].median("cpu_us"),
             strangers=worst(found[ours], found[f"by hand: {reference}"]),
             spread=found[ours].spread("per_s"),
         )
@@ -71,15 +73,8 @@ def throughput(place: Place, budget: Budget) -> list[Figure]:
             reference=lanes4.median("per_s"),
             by="lanes4",
             target=0.85,
+            reference_cpu=lanes4.median("cpu_us"),
             strangers=lanes4.strangers,
-        ),
-        Figure(
-            name="worker's CPU, handler that needs no result",
-            ours=found["needs no result"].median("cpu_us"),
-            unit="µs/command",
-            reference=found["by hand: pipe"].median("cpu_us"),
-            by="pipe",
-            strangers=worst(found["needs no result"], found["by hand: pipe"]),
         ),
         Figure(
             name="for orientation: one transaction each, one thread; decoding alone",
@@ -116,6 +111,7 @@ def outside(place: Place, budget: Budget) -> list[Figure]:
             reference=reference.median("per_s"),
             by="bare asyncio tasks",
             target=0.5,
+            cpu=ours.median("cpu_us"),
             strangers=worst(ours, reference),
             spread=ours.spread("per_s"),
         )

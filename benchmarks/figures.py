@@ -24,6 +24,9 @@ class Figure:
     """What the target speaks of."""
     most: bool = False
     """Whether the target is an upper bound."""
+    cpu: float | None = None
+    reference_cpu: float | None = None
+    """Microseconds of the process's CPU, of which a busy machine takes less away than of its speed."""
     strangers: float = 0.0
     spread: float = 0.0
 
@@ -56,7 +59,10 @@ def cells(figure: Figure) -> tuple[str, ...]:
     ours = absent if figure.ours is None else f"{_number(figure.ours)} {figure.unit}"
     if figure.ours is not None and figure.spread >= 0.005:
         ours += f" ±{figure.spread:.0%}"
-    reference = "" if figure.reference is None else f"{_number(figure.reference)} ({figure.by})"
+    ours += _cpu(figure.cpu)
+    reference = (
+        "" if figure.reference is None else f"{_number(figure.reference)}{_cpu(figure.reference_cpu)} ({figure.by})"
+    )
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     others = f"{figure.strangers:.0%}" + (" !" if figure.strangers > DISTURBED else "")
     return figure.name, ours, reference, ratio, target, verdict, others
@@ -66,6 +72,10 @@ def table(figures: Sequence[Figure]) -> str:
     """The figures as a Markdown table."""
     rows = [HEADINGS, tuple("---" for _ in HEADINGS), *map(cells, figures)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cpu(microseconds: float | None) -> str:
+    return "" if microseconds is None else f", {_number(microseconds)} µs CPU"
 
 
 def _number(value: float) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 DISTURBED: Final = 0.15
 """A sample during which others used more of the machine than this is made once more, and marked if that is no better."""
+_CALM_SECONDS: Final = 5
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _CORES: Final = os.cpu_count() or 1
 Values = dict[str, float]
@@ -55,7 +56,7 @@ class Budget:
     rounds: int
     scale: float
     spare_seconds: float
-    """For making disturbed samples once more."""
+    """For waiting until others are calm, and for making disturbed samples once more."""
     watch: bool
 
     def count(self, full: int) -> int:
@@ -107,6 +108,7 @@ def rounds(variants: Mapping[str, Variant], budget: Budget, times: int | None = 
     found = {name: Series() for name in variants}
     for _ in range(times or budget.rounds):
         for name, variant in variants.items():
+            _wait_for_calm(budget)
             sample = _told(name, _sample(variant, budget.watch))
             if sample.strangers > DISTURBED and budget.spare_seconds > 0:
                 began = time.monotonic()
@@ -115,6 +117,19 @@ def rounds(variants: Mapping[str, Variant], budget: Budget, times: int | None = 
                 budget.spare_seconds -= time.monotonic() - began
             found[name].samples.append(sample)
     return found
+
+
+def _wait_for_calm(budget: Budget) -> None:
+    """A few seconds before a sample, at most."""
+    for _ in range(_CALM_SECONDS):
+        if not budget.watch or budget.spare_seconds <= 0:
+            return
+        watch = Watch()
+        with watched(watch):
+            time.sleep(1)
+        if watch.strangers <= DISTURBED:
+            return
+        budget.spare_seconds -= 1
 
 
 def _sample(variant: Variant, watch_strangers: bool) -> Sample:
