@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 def main() -> int:
     """Run the demo and return its exit code."""
     options = _options()
-    console = Console(record=options.capture is not None, width=116 if options.capture else None)
+    console = Console(record=options.capture is not None, width=112 if options.capture else None)
     began = time.monotonic()
     plan = Plan(employees=options.employees, failing=options.failing, outage_seconds=options.outage)
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))

@@ -189,6 +189,7 @@ class Scenario:
         retried = retry_failed(self._connection, run, by="hr-portal").commands
         self._view.say(f"mailboxes mended; {retried} failed items retried")
         self._watch(run, lambda: self._run(run).completed_at is not None and self._settled())
+        self._view.show(self._run(run), Traffic.read(self._connection))
         since = GatewayLog.read(self._log).since(before)
         return [
             Check("retried: only those who had failed", sorted(self._plan.broken), sorted(since.delivered.elements())),

@@ -50,9 +50,10 @@ class View:
     """Shows the run and what happens to it. A context manager; `say` adds an event, `show` a new state."""
 
     console: Console
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=8))
+    events: deque[str] = field(default_factory=lambda: deque(maxlen=14))
     began: float = field(default_factory=time.monotonic)
     _live: Live | None = None
+    _last: Panel | None = None
     _spoke: float = 0.0
 
     def __enter__(self) -> Self:
@@ -66,6 +67,8 @@ class View:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._last is not None:
+            self.console.print(self._last)
 
     def say(self, event: str) -> None:
         """Note an event with the seconds since the start."""
@@ -76,8 +79,9 @@ class View:
 
     def show(self, run: RunProgress, traffic: Traffic) -> None:
         """Show where the run stands."""
+        self._last = self.card(run, traffic)
         if self._live is not None:
-            self._live.update(self.card(run, traffic))
+            self._live.update(self._last)
         elif time.monotonic() - self._spoke > _SECONDS_BETWEEN_LINES:
             self._spoke = time.monotonic()
             stages = ", ".join(f"{s.name} {s.processed}/{s.expected}" for s in run.stages)
