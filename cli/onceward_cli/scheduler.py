@@ -8,7 +8,7 @@ import typer
 
 from onceward_cli.loading import load_app
 from onceward_producer.default import codec_for
-from onceward_runtime import log, settings
+from onceward_runtime import log, migrate, settings
 from onceward_runtime.health import HealthServer
 from onceward_runtime.service import Service, run_until_signal
 from onceward_scheduler.delayed import DelayedMover
@@ -26,6 +26,7 @@ def scheduler(
     found = settings.load()
     log.configure(found)
     application = load_app(target)
+    migrate.check(found)
     services: list[Service] = [DelayedMover(found)]
     if application.schedules:
         services.append(Scheduler(application, codec_for(found), found))

@@ -133,7 +133,7 @@ def test_a_wrong_password_ends_the_worker_with_a_word_on_it(
 ) -> None:
     target = cli.write_application(tmp_path, "secured", "secured.lane")
     settings = variables(services, database, secured.model_copy(update={"kafka_sasl_password": SecretStr(WRONG)}))
-    for ended in cli.run_all(tmp_path, settings, f"topics plan {target}", f"worker {target}", f"scheduler {target}"):
+    for ended in cli.run_all(tmp_path, settings, f"topics plan {target}", f"worker {target}"):
         ended.check_refusal("ONCEWARD_KAFKA_SASL_USERNAME")
         assert WRONG not in ended.err + ended.out
 
