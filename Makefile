@@ -46,8 +46,10 @@ format: install ## Rewrite the code in the project's style
 	$(BIN)/ruff format
 
 generate: install ## Write again what is generated: command classes, docs/events.md, docs/settings.md
-	$(BIN)/onceward schemas generate examples/hr/commands --out examples/hr/commands/__init__.py
-	$(BIN)/python -m onceward_runtime.events docs
+	$(BIN)/onceward schemas generate examples/hr/schemas --out examples/hr/commands.py
+	$(BIN)/onceward schemas generate tests/support/schemas --out tests/support/commands.py
+	$(BIN)/python -m onceward_runtime.events > docs/events.md
+	$(BIN)/python -m onceward_runtime.settings_page > docs/settings.md
 
 bench: install ## Measure against the hand-written references, ratios in one run
 	$(BIN)/python -m benchmarks

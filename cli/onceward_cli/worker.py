@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from onceward_cli.loading import load_app
+from onceward_consumer.housekeeping import Housekeeping
 from onceward_consumer.run_keeper import RunKeeper
 from onceward_consumer.worker import Worker, WorkerOptions
 from onceward_runtime import log, settings
 from onceward_runtime.health import HealthServer
-from onceward_runtime.service import run_until_signal
+from onceward_runtime.service import Service, run_until_signal
 
 _DEFAULTS = WorkerOptions()
 
@@ -38,5 +39,5 @@ def worker(
     application = load_app(target)
     options = WorkerOptions(threads=threads, tasks=tasks, group_size=group_size, instance=instance)
     service = Worker(application, found, options)
-    keeper = RunKeeper(found)
-    raise typer.Exit(run_until_signal([HealthServer(found, [service, keeper]), service, keeper]))
+    services: list[Service] = [service, RunKeeper(found), Housekeeping(found)]
+    raise typer.Exit(run_until_signal([HealthServer(found, services), *services]))

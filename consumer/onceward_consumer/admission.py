@@ -10,7 +10,7 @@ from uuid import UUID
 from onceward_consumer import ledger
 from onceward_consumer.deliveries import Address
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import Busy, Duplicate, Parked
+from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Duplicate, Parked
 from onceward_consumer.script import Answer, Fetch, Script, Statement
 from onceward_runtime.sql import query
 
@@ -24,7 +24,6 @@ _LOCK_TIMEOUT: Final = "select set_config('lock_timeout', %s, true)"
 _SHORT_LOCK: Final = timedelta(milliseconds=100)
 
 HELD: Final = Parked("held")
-BEYOND_LEDGER: Final = Parked("beyond_ledger")
 
 
 def admit(items: Sequence[Item], engine: Engine, *, lease: bool = False, short: bool = False) -> Script[None]:
@@ -97,8 +96,10 @@ def _known(items: Sequence[Item], claimed: Answer, engine: Engine) -> Script[Non
 
 
 def _check_age(item: Item, oldest_ms: int) -> None:
-    """A command that nobody remembers is only known to be new if the ledger reaches back to when it was published."""
-    if item.id.int >> 80 < oldest_ms and item.outcome is None and item.id.version == 7:
+    """A command that nobody remembers is only known to be new if the ledger reaches back to when it could first run."""
+    if item.id.int >> 80 >= oldest_ms or item.id.version != 7 or item.since_ms >= oldest_ms:
+        return
+    if item.outcome is None or isinstance(item.outcome, Parked):  # one to be parked would be run later
         item.outcome = BEYOND_LEDGER
 
 

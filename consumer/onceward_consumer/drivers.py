@@ -156,7 +156,7 @@ class Driver:
         self._called.append(item)
         if savepoint:
             self._command(_SAVEPOINT)
-        started = time.perf_counter()
+        item.started = started = time.perf_counter()
         connection.guarded = True
         try:
             with span(item, self._engine):
@@ -299,7 +299,7 @@ class AsyncDriver:
         self._called.append(item)
         if savepoint:
             await self._command(_SAVEPOINT)
-        started = time.perf_counter()
+        item.started = started = time.perf_counter()
         connection.guarded = True
         try:
             with span(item, self._engine):

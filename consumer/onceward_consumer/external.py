@@ -333,7 +333,7 @@ class ExternalRunner:
         handler = self._handler
         limit = handler.max_runtime.total_seconds() if handler.max_runtime is not None else None
         context = HandlerContext(item, self._engine, None)
-        started = time.perf_counter()
+        item.started = started = time.perf_counter()
         try:
             if self._pool is None:
                 with span(item, self._engine):

@@ -20,7 +20,7 @@ from onceward_consumer.deliveries import Address
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mode, Mood
-from onceward_consumer.outcomes import Busy, Dead, Done, Failed, Outcome
+from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Done, Failed, Outcome
 from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
 
@@ -139,6 +139,8 @@ def stops(item: Item, stopped: dict[Address, Outcome]) -> None:
     if not item.ordered or item.handler is None or item.delivery.address is None:
         return
     outcome = item.outcome
+    if outcome is BEYOND_LEDGER:
+        return
     if isinstance(outcome, Failed) or (isinstance(outcome, Dead) and item.handler.order == "strict" and item.command):
         stopped[item.delivery.address] = HELD
     elif isinstance(outcome, Busy):

@@ -77,6 +77,8 @@ class Item:
     """The run's items that it stands for."""
     drafts: list[Draft] = field(default_factory=list)
     run_items: list[RunItem] = field(default_factory=list)
+    started: float = 0.0
+    """By time.perf_counter()."""
     seconds: float = 0.0
     run: Run | None = None
 
@@ -85,6 +87,7 @@ class Item:
         self.outcome = self.given
         self.known = self.heads = self.crashed = False
         self.attempt = self.asked
+        self.started = 0.0
         self.attempts_before = 0
         self.first_failed_at = None
         if self.drafts:
@@ -97,6 +100,12 @@ class Item:
         self.envelope = None
         self.given = Dead(reason, error)
         self.again()
+
+    @property
+    def since_ms(self) -> float:
+        """When it could first run: when its version 7 id was made, or its publisher's `not_before`."""
+        not_before = self.envelope.context.not_before if self.envelope is not None else None
+        return max(self.id.int >> 80, not_before.timestamp() * 1000 if not_before is not None else 0.0)
 
     @property
     def ordered(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,12 @@ class Dead:
 
     reason: str
     error: str
+
+
+BEYOND_LEDGER: Final = Dead(
+    "beyond_ledger", "It is older than the ledger reaches: nobody knows whether it ran. Replay it if it did not."
+)
+"""Only an operator can find out. It does not hold its key, whose later commands may have run long ago."""
 
 
 @dataclass(frozen=True, slots=True)

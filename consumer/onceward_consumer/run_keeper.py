@@ -34,6 +34,7 @@ _LIMITS = SessionLimits(
     idle_in_transaction_session_timeout=timedelta(seconds=10),
 )
 _IDLE_CHECK_SECONDS = 5.0
+_COUNT_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ class RunKeeper:
 
     def __init__(self, database: Settings | str) -> None:
         self._loop = DatabaseLoop(self.name, database, self._step, limits=_LIMITS)
+        self._counted: dict[tuple[str, str], int] = {}
+        self._count_at = 0.0
 
     def start(self) -> None:
         """Raises: DatabaseError when the database does not answer."""
@@ -191,4 +194,15 @@ class RunKeeper:
         checked = check_runs(connection)
         for run in checked.completed:
             log.emit(events.RUN_COMPLETED, **run._asdict())
+        if checked.completed or time.monotonic() >= self._count_at:
+            self._count_open(connection)
         return 0.0 if checked.looked_at == _BATCH else CHECK_SECONDS
+
+    def _count_open(self, connection: psycopg.Connection[Any]) -> None:
+        """Set the gauge; what is not counted any more goes to zero."""
+        rows = connection.execute(query(_PACKAGE, "runs_open_counts")).fetchall()
+        counts = {(kind, state): count for kind, state, count in rows}
+        for labels in self._counted.keys() | counts.keys():
+            events.RUNS.labels(*labels).set(counts.get(labels, 0))
+        self._counted = counts
+        self._count_at = time.monotonic() + _COUNT_SECONDS

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from onceward_consumer.deliveries import Address, Delivery, headers_to_json, plain_text
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
+from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_consumer.policy import tier_for
 from onceward_consumer.run_items import RECORD_ITEMS, RunItem
 from onceward_consumer.run_items import arrays as run_item_arrays
@@ -240,7 +240,12 @@ def holds_changed(
         if isinstance(outcome, Failed):
             put[address] = ("retrying", item.id, now + outcome.delay)
             resolved.discard(address)
-        elif isinstance(outcome, Dead) and item.handler.order == "strict" and item.command is not None:
+        elif (
+            isinstance(outcome, Dead)
+            and item.handler.order == "strict"
+            and item.command is not None
+            and outcome is not BEYOND_LEDGER
+        ):
             put[address] = ("dead", item.id, None)
             resolved.discard(address)
         elif item.heads and isinstance(outcome, Done | Dead | Discarded):

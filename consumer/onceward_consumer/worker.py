@@ -23,6 +23,7 @@ from onceward_consumer.event_loop import LoopThread
 from onceward_consumer.executors import ThreadRunner, kinds_of
 from onceward_consumer.gauges import Gauges
 from onceward_consumer.heartbeat import Heartbeat
+from onceward_consumer.housekeeping import RETENTION
 from onceward_consumer.items import Engine
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
@@ -31,6 +32,7 @@ from onceward_runtime import events, kafka, log, migrate, postgres
 from onceward_runtime.settings import Settings
 from onceward_schemas import topics as topic_names
 from onceward_schemas.codec import Codec
+from onceward_schemas.errors import SettingsError
 from onceward_schemas.registry import Registry, RegistryClient
 
 _STALL_SECONDS: Final = 60.0
@@ -53,7 +55,8 @@ class WorkerOptions:
     lease: timedelta = timedelta(seconds=15)
     """A worker that was silent for so long is dead to the others. Defaults to 15 s."""
     reach: timedelta = timedelta(days=30)
-    """How far back the ledger remembers. Defaults to 30 days."""
+    """A command that the ledger does not know and that is older than this is not run. At most 30 days, for which
+    housekeeping keeps the ledger. Defaults to 30 days."""
     lock_timeout: timedelta = timedelta(seconds=1)
     """How long a group waits for a row that somebody else has locked. Defaults to 1 s."""
     transaction_timeout: timedelta = timedelta(seconds=60)
@@ -68,6 +71,12 @@ class WorkerOptions:
     kafka: Mapping[str, Any] | None = None
     """More librdkafka settings for the consumer. Defaults to none."""
 
+    def __post_init__(self) -> None:
+        if self.reach > RETENTION:
+            raise SettingsError(
+                f"reach is {self.reach}; the ledger is kept for {RETENTION.days} days.", remedy="Pass less, or nothing."
+            )
+
 
 class Worker:
     """The service that `onceward worker` runs."""
@@ -79,7 +88,6 @@ class Worker:
         options: WorkerOptions | None = None,
         *,
         registry: Registry | None = None,
-        code_version: str | None = None,
     ) -> None:
         self.name = f"worker {app.name}"
         self._app = app
@@ -92,7 +100,7 @@ class Worker:
             group=app.name,
             incarnation=self.incarnation,
             worker=f"{host}/{pid}",
-            code_version=code_version or os.environ.get("CODE_VERSION"),
+            code_version=settings.code_version,
             codec=codec,
             clock=DatabaseClock(),
             handlers=dict(app.handlers),

@@ -140,7 +140,7 @@ class _Plan:
 
 _plans: WeakKeyDictionary[type, _Plan] = WeakKeyDictionary()
 _DELIVERY = PublishOptions.__optional_keys__ - RowOptions.__optional_keys__
-_IN_CONTEXT = RowOptions.__optional_keys__ - {"tenant", "run_id"} | {"dedupe_key"}
+_IN_CONTEXT = RowOptions.__optional_keys__ - {"tenant", "run_id"} | {"dedupe_key", "not_before"}
 _RENAMED = {"causation": "causation_id"}
 
 

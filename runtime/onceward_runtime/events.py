@@ -73,9 +73,7 @@ DATABASE_LOST = _event("database.lost", "warning", "PostgreSQL does not answer; 
 DATABASE_BACK = _event("database.back", "info", "PostgreSQL answers again.", "service", "seconds")
 BROKER_LOST = _event("broker.lost", "warning", "Kafka does not answer; it is tried again.", "service", "error")
 BROKER_BACK = _event("broker.back", "info", "Kafka answers again.", "service", "seconds")
-MIGRATION_APPLIED = _event("migration.applied", "info", "A migration has been committed.", "migration")
 
-COMMAND_DONE = _event("command.done", "debug", "A command's effect is committed.", *_COMMAND, "seconds")
 COMMAND_RETRY = _event(
     "command.retry", "warning", "A command failed and will run again.", *_COMMAND, "reason", "error", "delay_seconds"
 )
@@ -87,9 +85,8 @@ COMMAND_DUPLICATE = _event(
     "command.duplicate", "debug", "A command was not run, since it had been.", *_COMMAND, "reason"
 )
 COMMAND_PARKED = _event("command.parked", "info", "A command waits in PostgreSQL.", *_COMMAND, "reason")
-COMMAND_RELEASED = _event("command.released", "debug", "A parked command goes on.", *_COMMAND, "reason")
 COMMAND_CRASHED = _event(
-    "command.crashed", "warning", "The worker that ran a command is gone.", *_COMMAND, "incarnation"
+    "command.crashed", "warning", "The worker that ran a command is gone; the command was taken over.", *_COMMAND
 )
 RECORD_UNREADABLE = _event(
     "record.unreadable",
@@ -98,13 +95,6 @@ RECORD_UNREADABLE = _event(
     *("topic", "partition", "offset", "group", "reason", "error"),
 )
 HANDLER_SLOW = _event("handler.slow", "warning", "A handler runs longer than its limit.", *_COMMAND, "seconds")
-GROUP_ROLLED_BACK = _event(
-    "group.rolled_back", "warning", "Commands of one transaction run again one by one.", "lane", "size", "error"
-)
-KEY_HELD = _event(
-    "key.held", "info", "A key waits for its head command.", "lane", "group", "key", "command_id", "state"
-)
-KEY_DRAINED = _event("key.drained", "info", "A key's followers have run.", "lane", "group", "key", "size")
 WORKER_REGISTERED = _event(
     "worker.registered", "info", "A worker has its identity.", "incarnation", "group", "host", "pid"
 )
@@ -113,7 +103,6 @@ WORKER_DRAINED = _event("worker.drained", "info", "A worker has stopped.", "seco
 PARTITIONS_ASSIGNED = _event("partitions.assigned", "info", "Partitions came to this worker.", "group", "partitions")
 PARTITIONS_REVOKED = _event("partitions.revoked", "info", "Partitions go to another worker.", "group", "partitions")
 PARTITIONS_LOST = _event("partitions.lost", "warning", "Partitions were taken without notice.", "group", "partitions")
-OFFSETS_COMMITTED = _event("offsets.committed", "debug", "Offsets are committed.", "group", "partitions")
 OFFSETS_FAILED = _event("offsets.failed", "warning", "Offsets could not be committed.", "group", "partitions", "error")
 DEAD_LETTER_REPLAYED = _event(
     "dead_letter.replayed", "info", "An operator replayed one.", *_COMMAND, "actor", "because"
@@ -155,13 +144,20 @@ SCHEDULE_UNDECLARED = _event(
 )
 DELAYED_EMITTED = _event("delayed.emitted", "info", "Commands whose time has come were published.", "size")
 
-RUN_STARTED = _event("run.started", "info", "A run exists.", "run_id", "kind", "business_key", "expected")
-RUN_ITEM_FAILED = _event(
-    "run.item_failed", "warning", "An item failed.", "run_id", "stage", "item", "reason", "command_id"
-)
 RUN_COMPLETED = _event(
     "run.completed", "info", "All items are accounted for.", "run_id", "kind", "state", "done", "failed"
 )
+
+HOUSEKEEPING_DONE = _event(
+    "housekeeping.done",
+    "info",
+    "Ledger weeks were made and dropped, old rows deleted.",
+    *("prepared", "dropped", "ledger_rows", "attempts", "workers", "seconds"),
+)
+HOUSEKEEPING_BUSY = _event(
+    "housekeeping.busy", "info", "A table was too busy to be changed; it is tried again.", "error", "delay_seconds"
+)
+TICKS_FORGOTTEN = _event("ticks.forgotten", "info", "Old ticks were deleted from the history.", "size")
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -170,10 +166,18 @@ _WAITS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 36
 COMMANDS = _counter("onceward_commands_total", "Executions by outcome.", "lane", "type", "outcome")
 HANDLER_SECONDS = _histogram("onceward_handler_seconds", "How long handlers ran.", "lane", "type", buckets=_FAST)
 START_SECONDS = _histogram(
-    "onceward_start_seconds", "From publishing a command to its first start.", "lane", "type", buckets=_WAITS
+    "onceward_start_seconds",
+    "From publishing a command, or its not_before, to its first start.",
+    "lane",
+    "type",
+    buckets=_WAITS,
 )
 DONE_SECONDS = _histogram(
-    "onceward_done_seconds", "From publishing a command to its effect.", "lane", "type", buckets=_WAITS
+    "onceward_done_seconds",
+    "From publishing a command, or its not_before, to its effect.",
+    "lane",
+    "type",
+    buckets=_WAITS,
 )
 RETRIES = _counter("onceward_retries_total", "Failures that will be tried again.", "lane", "type", "reason")
 DUPLICATES = _counter("onceward_duplicates_total", "Records not run, since the ledger knew them.", "lane", "reason")
@@ -203,7 +207,7 @@ LATENESS_SECONDS = _histogram(
     "onceward_scheduler_lateness_seconds", "From a tick's instant to its emission.", "app", buckets=_WAITS
 )
 LEADING = _gauge("onceward_scheduler_partitions", "Partitions of schedules that this process leads.", "app")
-RUNS = _gauge("onceward_runs", "Runs by state.", "kind", "state")
+RUNS = _gauge("onceward_runs", "Runs that are not completed, by state; the same in all workers.", "kind", "state")
 
 
 def page() -> str:

@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     http_port: int | None = Field(default=None, ge=0, le=65535)
     """Port of metrics and health; 0 takes a free one. Defaults to none: not served."""
 
+    code_version: str | None = None
+    """What a worker says of its code, for instance a release or commit; kept with its dead letters. Defaults to none."""
+
     drain_timeout: Duration = timedelta(seconds=25)
     """How long a process may take to finish its work after SIGTERM. Defaults to 25 s."""
 

@@ -1,10 +1,10 @@
-"""Schedules and their ticks as an operator looks at them. Reads only."""
+"""Schedules and their ticks as an operator looks at them, and for how long."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import psycopg
@@ -13,6 +13,9 @@ from psycopg.rows import class_row
 from onceward_runtime.sql import query
 
 _PACKAGE = "onceward_scheduler"
+RETENTION: Final = timedelta(days=90)
+"""How long ticks are kept."""
+FORGET_BATCH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +80,9 @@ def ticks(
     arguments = {"app": app, "schedule_id": schedule_id, "outcome": outcome, "limit": limit}
     with connection.cursor(row_factory=class_row(TickRow)) as cursor:
         return cursor.execute(query(_PACKAGE, "ticks_list"), arguments).fetchall()
+
+
+def forget(connection: psycopg.Connection[Any]) -> int:
+    """Delete a batch of ticks older than RETENTION, of any app; returns how many. Several may do so at once."""
+    arguments = {"retention": RETENTION, "batch": FORGET_BATCH}
+    return connection.execute(query(_PACKAGE, "ticks_forget"), arguments).rowcount

@@ -24,12 +24,14 @@ from onceward_runtime.settings import Settings
 from onceward_scheduler.definitions import Definition, definitions, redeclare, register
 from onceward_scheduler.emission import Emitted, emit_all, read_due, seconds_until_due, take_epoch
 from onceward_scheduler.functions import Functions
+from onceward_scheduler.history import FORGET_BATCH, forget
 from onceward_scheduler.leadership import Leadership
 
 _BATCH = 500
 _LONGEST_SLEEP = 5.0
 _REDECLARE_SECONDS = 30.0
 _SOON = 0.1
+_FORGET_SECONDS = 3600.0
 CHANNEL = "onceward_schedules"
 """Notify it when a schedule was changed and may be due."""
 _LIMITS = SessionLimits(
@@ -58,6 +60,7 @@ class Scheduler:
         self._tenures: dict[int, int] = {}
         self._functions = Functions(app.name, codec, self._loop.wake)
         self._declared_at = 0.0
+        self._forget_at = 0.0
 
     def start(self) -> None:
         """Write the declarations down, then run. Raises: BrokerError, DatabaseError."""
@@ -98,6 +101,7 @@ class Scheduler:
 
     def _step(self, connection: psycopg.Connection[Any]) -> float:
         self._declare(connection)
+        self._forget(connection)
         all_led = self._take_over(connection)
         if not self._epochs or not self._ids:
             return _LONGEST_SLEEP if all_led else _SOON
@@ -121,6 +125,15 @@ class Scheduler:
         if time.monotonic() - self._declared_at > _REDECLARE_SECONDS:
             redeclare(connection, self._app, self._definitions)
             self._declared_at = time.monotonic()
+
+    def _forget(self, connection: psycopg.Connection[Any]) -> None:
+        """Hourly delete old ticks; between two batches ticks are emitted."""
+        if time.monotonic() < self._forget_at:
+            return
+        if size := forget(connection):
+            log.emit(events.TICKS_FORGOTTEN, size=size)
+        if size < FORGET_BATCH:
+            self._forget_at = time.monotonic() + _FORGET_SECONDS
 
     def _take_over(self, connection: psycopg.Connection[Any]) -> bool:
         """Take an epoch for each new tenure. False when a former leader's transaction is still in the way."""

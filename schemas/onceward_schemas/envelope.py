@@ -40,6 +40,8 @@ class Context:
     """An explicit order number within the key, where the publisher has one."""
     deadline: datetime | None = None
     """After this instant the command is discarded instead of run. Absolute; survives retries."""
+    not_before: datetime | None = None
+    """What the publisher asked for; the command's age is counted from here."""
     due_at: datetime | None = None
     """A retry record must not run before this instant."""
     group: str | None = None
@@ -47,7 +49,7 @@ class Context:
     tracestate: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("deadline", "due_at"):
+        for name in ("deadline", "not_before", "due_at"):
             value = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise InvalidCommandError(
@@ -110,6 +112,7 @@ _READ: dict[str, Any] = {f.name: _text for f in fields(Context)} | {
     "causation_id": UUID,
     "sequence": int,
     "deadline": _instant,
+    "not_before": _instant,
     "due_at": _instant,
 }
 _MAX_ITEM_BYTES = 1024

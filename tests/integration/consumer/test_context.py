@@ -6,10 +6,16 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
+
 from onceward_consumer.app import App
 from onceward_consumer.context import AsyncContext, Context
+from onceward_consumer.dead_letter_decisions import replay
+from onceward_consumer.dead_letters import Identity
 from onceward_consumer.failures import Reject
 from onceward_consumer.policy import fixed
+from onceward_producer.outbox import Outbox
+from onceward_scheduler.delayed import move_due
 from onceward_schemas.errors import AppError
 from tests.support.commands import Increment, Settle
 from tests.support.consumers import Forwarder, app_name, eventually, group_of
@@ -160,7 +166,14 @@ def test_a_command_that_stands_for_many_items_counts_them_all(
     assert reasons == [("bad_items",), ("no_budget",)]
 
 
-def test_a_command_older_than_the_ledger_is_not_run(services: Services, database: str, topic_prefix: str) -> None:
+def aged(when: datetime) -> uuid.UUID:
+    """The id that a command published then would have."""
+    return uuid.UUID(int=(int(when.timestamp() * 1000) << 80) | 7 << 76 | 2 << 62 | 5)
+
+
+def test_a_command_older_than_the_ledger_is_not_run_until_an_operator_says_so(
+    services: Services, database: str, topic_prefix: str
+) -> None:
     app = App(app_name(topic_prefix))
 
     @app.handler(Increment, lane=f"{topic_prefix}counter")
@@ -169,14 +182,52 @@ def test_a_command_older_than_the_ledger_is_not_run(services: Services, database
 
     group = group_of(app, services, database)
     group.query(TABLE)
-    group.publish([Increment(counter="old")])
-    old = uuid.UUID(int=(int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000) << 80) | 7 << 76 | 2 << 62 | 5)
+    group.publish([Increment(counter="key", amount=1)])
+    old = aged(datetime(2020, 1, 1, tzinfo=UTC))
     group.query("update onceward.outbox set id = %s", old)
-    group.publish([Increment(counter="new")])
+    group.publish([Increment(counter="key", amount=2)])
     with Forwarder(database, services.bootstrap), group.running():
-        eventually(lambda: group.states() == {"done": 1, "parked": 1}, "end")
-    assert group.query("select counter from effect") == [("new",)]
-    assert group.query("select reason from onceward.parked") == [("beyond_ledger",)]
+        eventually(lambda: group.states() == {"done": 1, "dead": 1} and group.settled(), "end")
+        assert group.query("select amount from effect") == [(2,)]
+        assert group.query("select command_id, reason, attempts from onceward.dead_letters") == [
+            (old, "beyond_ledger", 1)
+        ]
+        with psycopg.connect(database) as connection:
+            replay(connection, [Identity(app.name, old)], by="test", because="it never ran")
+        eventually(lambda: group.states() == {"done": 2} and group.settled(), "replay")
+    assert group.query("select amount from effect order by amount") == [(1,), (2,)]
+    assert group.query("select state from onceward.dead_letters") == [("resolved",)]
+
+
+def test_a_command_delayed_for_longer_than_the_ledger_reaches_runs_once(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Context) -> None:
+        ctx.connection.execute(INSERT, (command.counter, command.amount))
+
+    group = group_of(app, services, database)
+    group.query(TABLE)
+    group.relane()
+    now = datetime.now(UTC)
+    old = aged(now - timedelta(days=100))
+    with psycopg.connect(database, autocommit=True) as connection:
+        with connection.transaction():
+            Outbox(group.codec).publish(connection, Increment(counter="late"), not_before=now + timedelta(seconds=1))
+        connection.execute("update onceward.delayed set id = %s", (old,))
+        eventually(lambda: move_due(connection), "due command")
+        connection.execute(
+            "insert into onceward.outbox (id, aggregatetype, aggregateid, type, payload, topic, context)"
+            " select id, aggregatetype, aggregateid, type, payload, topic, context from onceward.outbox"
+        )
+    with Forwarder(database, services.bootstrap) as forwarder, group.running():
+        eventually(lambda: group.states() == {"done": 1} and group.settled(), "end")
+        group.publish([Increment(counter="behind")])
+        eventually(lambda: group.states() == {"done": 2}, "what came after the second record")
+    assert [record[1] for record in forwarder.forwarded][:2] == [old, old]
+    assert sorted(group.query("select counter from effect")) == [("behind",), ("late",)]
 
 
 def test_commands_without_a_key_wait_for_nobody(services: Services, database: str, topic_prefix: str) -> None:

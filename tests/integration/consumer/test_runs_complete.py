@@ -10,12 +10,14 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 
 from onceward_consumer.run_items import RECORD_ITEMS, ItemState, RunItem, arrays
 from onceward_consumer.run_keeper import RunKeeper, check_runs
 from onceward_consumer.run_progress import RunProgress, failed_items, get, list_runs, stuck
 from onceward_consumer.runs import Runs, reopen
 from onceward_schemas.ids import new_id
+from tests.support.consumers import eventually
 from tests.support.report_command import JsonEncoder, MakeReport, decoded
 
 
@@ -198,3 +200,20 @@ def test_a_keeper_outlives_the_loss_of_its_connection(database: str) -> None:
     keeper.stop()
     keeper.stop()
     assert not keeper.ended
+
+
+def test_open_runs_are_counted_by_state(connection: psycopg.Connection, database: str) -> None:
+    runs = [start(connection, 1, follow_up=False) for _ in range(3)]
+    connection.execute("update onceward.runs set kind = 'counted'")
+    keeper = RunKeeper(database)
+    keeper.start()
+
+    def counted(state: str) -> float | None:
+        return REGISTRY.get_sample_value("onceward_runs", {"kind": "counted", "state": state})
+
+    try:
+        eventually(lambda: counted("queued") == 3, "three runs")
+        record(connection, [item for run_id in runs for item in items(run_id, "a")])
+        eventually(lambda: counted("queued") == 0, "no run")
+    finally:
+        keeper.stop()

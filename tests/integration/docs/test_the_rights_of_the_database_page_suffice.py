@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from onceward_consumer.app import App
 from onceward_consumer.context import Context
 from onceward_consumer.failures import Reject
+from onceward_consumer.housekeeping import keep_house
 from onceward_consumer.policy import fixed
 from onceward_consumer.run_keeper import check_runs
 from onceward_consumer.runs import Runs
@@ -95,3 +96,22 @@ def test_the_rights_suffice(services: Services, database: str, topic_prefix: str
     finally:
         relay.stop()
     assert sorted(group.query("select counter from effect")) == [("a",), ("c",), ("m",), ("m",), ("m",)]
+
+
+def test_a_worker_keeps_the_ledger_although_it_does_not_own_it(database: str, roles: dict[str, str]) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        [(week,)] = owner.execute("select max(relname) from pg_class where relname like 'ledger_2%%w__'").fetchall()
+        owner.execute(f"drop table onceward.{week}")
+        owner.execute(
+            "create table onceward.ledger_old partition of onceward.ledger for values"
+            " from ('01000000-0000-0000-0000-000000000000') to ('01100000-0000-0000-0000-000000000000')"
+        )
+    with psycopg.connect(roles["shop_worker"], autocommit=True) as connection:
+        kept = keep_house(connection)
+        assert kept is not None
+        assert (kept.prepared, kept.dropped) == (1, 1)
+    with (
+        psycopg.connect(roles["shop_service"], autocommit=True) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("select onceward.drop_ledger_week('1 day')")

@@ -15,6 +15,7 @@ from psycopg import errors
 from onceward_consumer.app import App
 from onceward_scheduler.definitions import Definition, definitions, redeclare, register
 from onceward_scheduler.emission import Emitted, emit, emit_all, read_due, seconds_until_due, take_epoch
+from onceward_scheduler.history import forget
 from onceward_scheduler.planning import DueSchedule, Planned, plan
 from onceward_scheduler.ticks import Tick
 from onceward_schemas.command import Command
@@ -300,3 +301,15 @@ def test_several_processes_may_register_at_once(database: str) -> None:
     assert failures == []
     with psycopg.connect(database) as connection:
         assert connection.execute("select count(*) from onceward.schedules").fetchall() == [(6,)]
+
+
+def test_old_ticks_are_forgotten_except_those_that_failed(connection: Connection) -> None:
+    now = datetime.now(UTC)
+    for days, outcome in ((91, "emitted"), (91, "skipped"), (91, "failed"), (89, "emitted")):
+        connection.execute(
+            "insert into onceward.ticks (app, schedule_id, scheduled_at, outcome, epoch) values ('a', %s, %s, %s, 1)",
+            (outcome, now - timedelta(days=days), outcome),
+        )
+    assert forget(connection) == 2
+    left = connection.execute("select outcome from onceward.ticks order by 1").fetchall()
+    assert left == [("emitted",), ("failed",)]

@@ -126,6 +126,13 @@ def test_the_options_are_columns_or_part_of_the_context() -> None:
     assert Context.from_json(made.context) == expected
 
 
+def test_not_before_travels_along() -> None:
+    """A worker counts the command's age from it."""
+    made = draft(Move(employee="7"), Codec(), not_before=_NOON)
+    assert made.not_before == _NOON
+    assert Context.from_json(made.row.context) == Context(not_before=_NOON)
+
+
 def test_an_option_that_is_none_is_as_if_left_out() -> None:
     made = draft(
         Move(employee="7"), Codec(), tenant=None, item=None, dedupe_key=None, dedupe_window=None, not_before=None

@@ -49,6 +49,14 @@ def emitted() -> list[tuple[str, str, list[str | None]]]:
     return found
 
 
+def test_what_is_listed_is_used() -> None:
+    sources = "\n".join(p.read_text() for p in ROOT.glob("*/onceward_*/**/*.py") if p != Path(events.__file__))
+    listed = {name: value for name, value in vars(events).items() if name.isupper() and not name.startswith("_")}
+    names = [name for name, value in listed.items() if not isinstance(value, list)]
+    assert len(names) == len(events.EVENTS) + len(events.METRICS)
+    assert [name for name in names if not re.search(rf"\bevents\.{name}\b", sources)] == []
+
+
 def test_what_is_emitted_is_listed_with_its_fields() -> None:
     lines = emitted()
     assert lines

@@ -46,8 +46,8 @@ def test_a_line_names_the_command_and_hashes_its_key(stream: io.StringIO) -> Non
 
 
 def test_an_unknown_field_is_refused(stream: io.StringIO) -> None:
-    with pytest.raises(TypeError, match=r"command\.done has no field payload"):
-        log.emit(events.COMMAND_DONE, payload=b"x")
+    with pytest.raises(TypeError, match=r"command\.duplicate has no field payload"):
+        log.emit(events.COMMAND_DUPLICATE, payload=b"x")
     assert lines(stream) == []
 
 
@@ -64,7 +64,7 @@ def test_an_exception_is_its_type_and_first_line(stream: io.StringIO) -> None:
 
 
 def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
-    log.emit(events.COMMAND_DONE, type="t")
+    log.emit(events.COMMAND_DUPLICATE, type="t")
     assert lines(stream) == []
 
 
