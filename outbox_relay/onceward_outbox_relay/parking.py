@@ -77,7 +77,8 @@ def releasable_keys(connection: psycopg.Connection[Any]) -> list[Key]:
 
 def released(connection: psycopg.Connection[Any], key: Key, limit: int = 1000) -> Released:
     """The records of a key up to the first one that still waits for a decision."""
-    rows = connection.execute(query("onceward_outbox_relay", "parked_of_key"), (*key, limit + 1)).fetchall()
+    asked = {"topic": key[0], "key": key[1], "limit": limit + 1}
+    rows = connection.execute(query("onceward_outbox_relay", "parked_of_key"), asked).fetchall()
     records: list[Record] = []
     for seq, reason, state, value, headers in rows:
         if len(records) == limit or (state == "parked" and reason != FOLLOWS):

@@ -70,7 +70,8 @@ create table onceward.outbox_parked (
     decided_because text,
     updated_at timestamptz not null default now()
 );
-create index outbox_parked_by_key on onceward.outbox_parked (record_topic, record_key, seq)
+-- By hashes: what is parked may have a topic or a key that is too long for an index.
+create index outbox_parked_by_key on onceward.outbox_parked (hashtextextended(record_topic, 0), sha256(record_key), seq)
     where state in ('parked', 'replaying');
 
 -- What a relay must remember of its slot. The relay writes a position here before it confirms it to the server, so a slot
