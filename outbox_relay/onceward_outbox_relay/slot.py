@@ -135,7 +135,7 @@ def _create(connection: psycopg.Connection[Any], name: str, timeout: timedelta) 
             )
     except errors.DuplicateObject:
         return
-    except errors.QueryCanceled as error:
+    except (errors.QueryCanceled, errors.LockNotAvailable) as error:
         blockers = connection.execute(query("onceward_outbox_relay", "writers")).fetchall()
         shown = "; ".join(f"process {pid} ({app}, for {seconds:.0f} s)" for pid, app, seconds in blockers) or "none now"
         raise DatabaseError(
