@@ -199,6 +199,23 @@ def test_a_command_older_than_the_ledger_is_not_run_until_an_operator_says_so(
     assert group.query("select state from onceward.dead_letters") == [("resolved",)]
 
 
+def test_an_old_command_that_nobody_can_run_is_not_kept_to_be_run_later(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Context) -> None:
+        raise AssertionError
+
+    group = group_of(app, services, database)
+    group.publish([Increment(counter="key")])
+    group.query("update onceward.outbox set id = %s, type = 'test.Gone'", aged(datetime(2020, 1, 1, tzinfo=UTC)))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"dead": 1} and group.settled(), "end")
+    assert group.query("select reason, type from onceward.dead_letters") == [("beyond_ledger", "test.Gone")]
+
+
 def test_a_command_delayed_for_longer_than_the_ledger_reaches_runs_once(
     services: Services, database: str, topic_prefix: str
 ) -> None:
