@@ -49,6 +49,7 @@ def admit(items: Sequence[Item], engine: Engine, *, lease: bool = False, short: 
     yield from _known(todo, answers[0], engine)
     if addresses and answers[1].count:
         yield from _behind_holds(todo, {(lane, key) for lane, key in answers[1].rows}, engine)
+    yield from _former_heads(todo, engine)
 
 
 def admit_released(items: Sequence[Item], engine: Engine) -> Script[None]:
@@ -144,6 +145,18 @@ def _behind_holds(items: Sequence[Item], held: set[Address], engine: Engine) -> 
             item.heads = True
         else:
             item.outcome = HELD
+
+
+def _former_heads(items: Sequence[Item], engine: Engine) -> Script[None]:
+    """Heads of their keys whose type has no order any more, or turned out to have none: the keys wait for them still."""
+    known = {i.id: i for i in items if i.known and not i.ordered and i.delivery.address is not None and _undecided(i)}
+    if not known:
+        return
+    addresses = sorted({i.delivery.address for i in known.values()})  # type: ignore[type-var]
+    [answer] = yield Fetch([_about(_HOLDS_LOCK, addresses, engine)])  # type: ignore[arg-type]
+    for _, _, _, head in answer.rows:
+        if head in known:
+            known[head].heads = True
 
 
 def _undecided(item: Item) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MODES = typing.get_args(Mode)
 _ORDERS = typing.get_args(Order)
+_TYPE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DEFAULT_RETRY = exponential("1s", "10m", attempts=8, within="6h")
 _DEFAULT_CONCURRENCY = 16
 _DEFAULT_EXTERNAL_RUNTIME = timedelta(seconds=60)
@@ -61,8 +63,12 @@ class App:
         retry: RetryPolicy = _DEFAULT_RETRY,
         order: Order = "retry",
         max_runtime: Duration | None = None,
+        ignores: Iterable[str] = (),
     ) -> None:
-        """Name the group; the keywords are what handlers get that do not say otherwise.
+        """Name the group. `retry`, `order` and `max_runtime` are what handlers get that do not say otherwise.
+
+        `ignores` names types on the app's lanes that other groups handle: this one skips their records. Any other type
+        without a handler is parked, and its key waits until a worker has the handler.
 
         Raises: AppError.
         """
@@ -70,6 +76,8 @@ class App:
         self._retry = _policy(retry)
         self._order = _order(order)
         self._max_runtime = None if max_runtime is None else duration(max_runtime, "max_runtime")
+        self.ignores = _type_names(ignores)
+        """Types that are left to other groups."""
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, ScheduleDeclaration] = {}
         self.runs = Runs(AmbientCodec())
@@ -129,6 +137,10 @@ class App:
             raise AppError(
                 f"{type_name} has a handler already, {_called(other)}.",
                 remedy="Keep one; to do two things, publish a second command from it.",
+            )
+        if type_name in self.ignores:
+            raise AppError(
+                f"{type_name} is in the app's ignores.", remedy="Take it out of ignores, or leave the handler out."
             )
         if _one_of(mode, _MODES, "mode") == "transactional" and (concurrency is not None or destination is not None):
             raise AppError(
@@ -227,6 +239,14 @@ def _command_name(command: Any) -> str:
             remedy="Pass a class that `onceward schemas generate` made.",
         )
     return command.SCHEMA.name
+
+
+def _type_names(names: Any) -> frozenset[str]:
+    found = (names,) if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    for name in found:
+        if not isinstance(name, str) or isinstance(names, str) or not _TYPE_NAME.fullmatch(name):
+            raise AppError(f"ignores has {name!r:.80}.", remedy='Give full type names: ignores=("shop.Refund",).')
+    return frozenset(found)
 
 
 def _name(value: Any, what: str) -> str:

@@ -25,6 +25,7 @@ from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
 
 _DONE: Final = Done()
+_NEXT: Final = Busy(timedelta(0))
 _LOCKED_REST: Final = timedelta(milliseconds=500)
 _MOST_COLLISIONS: Final = 5
 _MOST_STALLS: Final = 20
@@ -96,7 +97,7 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
     stopped: dict[Address, Outcome] = {}
     savepoint = mode is not Mode.SWIFT
     for item in items:
-        if item.outcome is None and stopped and item.ordered and item.delivery.address in stopped:
+        if stopped and (item.outcome is None or item.unresolved) and item.ordered and item.delivery.address in stopped:
             item.outcome = stopped[item.delivery.address]
         if item.outcome is None:
             verdict = judged or _given_up(item, engine)
@@ -126,22 +127,34 @@ def _given_up(item: Item, engine: Engine) -> BaseException | None:
 
 
 def stop_followers(items: Sequence[Item]) -> None:
-    """Whoever is behind a command that cannot run now does not run either."""
+    """Whoever is behind a command that cannot run now does not run either.
+
+    One that waits for a schema heads its key only once those before it are through, for they may fail and head it.
+    """
     stopped: dict[Address, Outcome] = {}
+    running: set[Address] = set()
     for item in items:
-        if item.outcome is None and item.ordered:
-            item.outcome = stopped.get(item.delivery.address)  # type: ignore[arg-type]
+        address = item.delivery.address
+        if address is None or not item.ordered:
+            continue
+        if address in stopped and (item.outcome is None or item.unresolved):
+            item.outcome = stopped[address]
+        elif item.outcome is None:
+            running.add(address)
+        elif item.unresolved and address in running:
+            item.outcome = _NEXT
         stops(item, stopped)
 
 
 def stops(item: Item, stopped: dict[Address, Outcome]) -> None:
     """Note what the outcome of an item means for the others of its key."""
-    if not item.ordered or item.handler is None or item.delivery.address is None:
+    if not item.ordered or item.delivery.address is None:
         return
     outcome = item.outcome
     if outcome is BEYOND_LEDGER:
         return
-    if isinstance(outcome, Failed) or (isinstance(outcome, Dead) and item.handler.order == "strict" and item.command):
+    strict = item.handler is not None and item.handler.order == "strict" and item.command is not None
+    if isinstance(outcome, Failed) or item.unresolved or (isinstance(outcome, Dead) and strict):
         stopped[item.delivery.address] = HELD
     elif isinstance(outcome, Busy):
         stopped[item.delivery.address] = outcome

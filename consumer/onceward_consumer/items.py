@@ -42,6 +42,8 @@ class Engine:
     reach: timedelta
     """How far back the ledger remembers; an unknown command that is older is never run blindly."""
     lock_timeout: timedelta
+    ignores: frozenset[str] = frozenset()
+    """Types on the group's lanes that it leaves to others."""
     losses: dict[UUID, int] = field(default_factory=dict)
     """Commands in whose transaction the connection was lost, and how often. It may be their handler's doing."""
 
@@ -109,8 +111,15 @@ class Item:
 
     @property
     def ordered(self) -> bool:
-        """Whether it waits behind its key's head, and its key behind it."""
-        return self.delivery.address is not None and self.handler is not None and self.handler.order != "none"
+        """Whether it waits behind its key's head, and its key behind it. One that nobody can run yet does."""
+        if self.delivery.address is None:
+            return False
+        return self.envelope is not None if self.handler is None else self.handler.order != "none"
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether it waits for a handler or a schema, and not for its key."""
+        return isinstance(self.outcome, Parked) and self.outcome.reason in RESOLVABLE
 
 
 _REGISTRY_REST = timedelta(seconds=1)
@@ -125,7 +134,9 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         item.given = Dead(refusal.reason if refusal else "bad_header", describe(refusal) if refusal else "")
     elif handler is None:
         item.attempt = item.asked = envelope.attempt
-        item.given = Parked("unknown_type")
+        item.given = (
+            Discarded("ignored_type") if envelope.type in engine.ignores else _parked(item, "unknown_type", engine)
+        )
     else:
         item.attempt = item.asked = envelope.attempt
         if delivery.early:
@@ -134,18 +145,29 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         try:
             item.command = engine.codec.decode(delivery.payload)
         except UndecodableError as error:
-            item.given = Parked(error.reason) if error.reason in RESOLVABLE else Dead(error.reason, describe(error))
+            resolvable = error.reason in RESOLVABLE
+            item.given = _parked(item, error.reason, engine) if resolvable else Dead(error.reason, describe(error))
         except RegistryUnavailableError:
             item.given = Busy(_REGISTRY_REST)
         else:
             if type(item.command) is not handler.command:
                 wrong = f"The header says {envelope.type}, the payload is a {type(item.command).__name__}."
                 item.given, item.command = Dead("type_mismatch", wrong), None
-            elif envelope.context.deadline is not None and envelope.context.deadline < engine.clock.earliest():
+            elif _expired(item, engine):
                 item.given = Discarded("deadline")
         _count(item, handler, envelope)
     item.outcome = item.given
     return item
+
+
+def _expired(item: Item, engine: Engine) -> bool:
+    deadline = item.envelope.context.deadline if item.envelope is not None else None
+    return deadline is not None and deadline < engine.clock.earliest()
+
+
+def _parked(item: Item, reason: str, engine: Engine) -> Parked | Discarded:
+    """Nobody can run it yet; past its deadline nobody needs to."""
+    return Discarded("deadline") if _expired(item, engine) else Parked(reason)
 
 
 def _count(item: Item, handler: Handler, envelope: Envelope) -> None:

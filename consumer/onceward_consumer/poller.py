@@ -9,22 +9,24 @@ import logging
 import operator
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
+from onceward_consumer.commits import TOPIC_GONE, Commits
 from onceward_consumer.deliveries import Delivery, Headers
 from onceward_consumer.handlers import Handler
-from onceward_consumer.offsets import Offsets
 from onceward_consumer.policy import TOLERANCE
+from onceward_consumer.starts import Start, Starts
+from onceward_consumer.tenures import Tenure, TopicIds
 from onceward_runtime import events, log
 from onceward_runtime.kafka import broker_error
 from onceward_schemas import headers
+from onceward_schemas.errors import BrokerError
 
 _log = logging.getLogger("onceward.consumer")
 _BATCH = 500
@@ -32,25 +34,12 @@ _COMMIT_SECONDS = 0.1
 _FULL_SECONDS = 0.2
 _IDLE_SECONDS = 0.1
 _EARLY_SECONDS = 1.0
-
-
-class Tenure:
-    """One tenure of a partition. A tier's records wait here until the first of them is due."""
-
-    __slots__ = ("active", "delay", "offsets", "partition", "paused", "topic", "waiting")
-
-    def __init__(self, topic: str, partition: int, delay: timedelta | None) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.delay = delay
-        self.active = True
-        self.paused = False
-        self.offsets = Offsets()
-        self.waiting: deque[Delivery] = deque()
-
-    def finish(self, offset: int) -> None:
-        """PostgreSQL holds what became of the record."""
-        self.offsets.finish(offset)
+_TOPICS_SECONDS = 10.0
+"""How often topic ids are compared: a topic that is made again at once costs the client no partition."""
+_PLACE_SECONDS = 1.0
+_NOT_IN_LOG = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
+_ENDS = frozenset({KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
+"""The client does nothing any more once it has said so."""
 
 
 class Poller:
@@ -65,6 +54,8 @@ class Poller:
         handlers: Mapping[str, Handler],
         buffer: Buffer,
         clock: DatabaseClock,
+        topic_ids: TopicIds,
+        ignores: frozenset[str] = frozenset(),
         revoked: Callable[[], None] = lambda: None,
     ) -> None:
         """`topics` gives for each topic its lane, and its delay where it is a tier. `revoked` is called after a loss."""
@@ -74,8 +65,15 @@ class Poller:
         self._handlers = handlers
         self._buffer = buffer
         self._clock = clock
+        self._ignores = ignores
         self._revoked = revoked
         self._tenures: dict[tuple[str, int], Tenure] = {}
+        self._former: list[Tenure] = []
+        self._held: set[tuple[str, int]] = set()
+        self._topic_ids = topic_ids
+        self._starts = Starts(group, topic_ids)
+        self._commits = Commits(group)
+        self._check_at = self._place_at = 0.0
         self._stopping = threading.Event()
         self._full = False
         self._last_commit = 0.0
@@ -107,6 +105,8 @@ class Poller:
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout)
+        if self.failure is not None:
+            settle()
 
     _settle: Callable[[], None] = staticmethod(lambda: None)
 
@@ -130,6 +130,7 @@ class Poller:
         except BaseException as error:
             self.failure = error
             _log.exception("The poller ended: %s", error)
+            self._end_tenures([TopicPartition(*address) for address in self._tenures])  # others may have them now
         finally:
             self._leave(consumer)
 
@@ -137,7 +138,7 @@ class Poller:
         try:
             self._commit(consumer, asynchronous=False)
         except KafkaException as error:
-            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(self._tenures), error=error)
+            self._commits.failed(error.args[0], self._tenures.keys())
         try:
             consumer.close()
         except (KafkaException, RuntimeError) as error:
@@ -145,9 +146,11 @@ class Poller:
 
     def _turn(self, consumer: Consumer) -> None:
         if self._buffer.full and not self._full and not self._buffer.wait_for_room(_FULL_SECONDS):
-            self._pause_all(consumer)
+            self._full = True
+            self._align(consumer)
         elif self._full and not self._buffer.full:
-            self._resume_all(consumer)
+            self._full = False
+            self._align(consumer)
         first = consumer.poll(self._patience())
         if first is not None:
             self._receive((first,), consumer)  # before the next call, which may end the tenure it belongs to
@@ -158,6 +161,7 @@ class Poller:
         if now - self._last_commit >= _COMMIT_SECONDS:
             self._last_commit = now
             self._commit(consumer, asynchronous=True)
+            self._look_at_topics(consumer, now)
 
     def _patience(self) -> float:
         """How long a poll may wait for a record: until the next tier record is due, or room may have come free."""
@@ -172,11 +176,11 @@ class Poller:
         tenures, topics, handlers = self._tenures, self._topics, self._handlers
         for message in messages:
             if (error := message.error()) is not None:
-                self._report(error)
+                self._report(error, message)
                 continue
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             tenure = tenures.get((topic, partition))  # type: ignore[arg-type]
-            if tenure is None:
+            if tenure is None or not tenure.placed:
                 continue
             tenure.offsets.add(offset)  # type: ignore[arg-type]
             delivery = Delivery(
@@ -191,18 +195,25 @@ class Poller:
                 assignment=tenure,
                 handlers=handlers,
             )
-            envelope = delivery.envelope
-            if envelope is not None and envelope.context.group is not None and envelope.context.group != self._group:
+            if (reason := self._not_ours(delivery)) is not None:
                 tenure.offsets.finish(delivery.offset)
+                events.SKIPPED.labels(delivery.lane, reason).inc()
             elif tenure.delay is not None and self._must_wait(tenure, delivery):
                 tenure.waiting.append(delivery)
-                if not tenure.paused:
-                    tenure.paused = True
-                    consumer.pause([TopicPartition(tenure.topic, tenure.partition)])
             else:
                 ready.append(delivery)
         if ready:
             self._buffer.add(ready)
+        self._align(consumer)
+
+    def _not_ours(self, delivery: Delivery) -> str | None:
+        """Why a record is left to other groups, if it is. One sent to this group alone is in its ledger, and never is."""
+        if (envelope := delivery.envelope) is None:
+            return None
+        group = envelope.context.group
+        if group is None:
+            return "ignored_type" if envelope.type in self._ignores else None
+        return "other_group" if group != self._group else None
 
     def _must_wait(self, tenure: Tenure, delivery: Delivery) -> bool:
         """Whether a tier's record is not due. One that is due much later than its tier's delay must not hold others up."""
@@ -224,28 +235,62 @@ class Poller:
                 due.append(tenure.waiting.popleft())
             if due:
                 self._buffer.add(due)
-            if not tenure.waiting and tenure.paused:
-                tenure.paused = False
-                if not self._full:
-                    consumer.resume([TopicPartition(tenure.topic, tenure.partition)])
+            if not tenure.waiting:
+                self._align(consumer)
 
-    def _pause_all(self, consumer: Consumer) -> None:
-        self._full = True
-        if self._tenures:
-            consumer.pause([TopicPartition(topic, partition) for topic, partition in self._tenures])
+    def _align(self, consumer: Consumer) -> None:
+        """Pause and resume what should be: the client keeps a pause even of a partition that goes and comes back."""
+        wanted = {a for a, t in self._tenures.items() if self._full or t.waiting or not t.placed}
+        if wanted == self._held:
+            return
+        if freed := self._held - wanted:
+            consumer.resume([TopicPartition(*address) for address in freed])
+        if more := wanted - self._held:
+            consumer.pause([TopicPartition(*address) for address in more])
+        self._held = wanted
 
-    def _resume_all(self, consumer: Consumer) -> None:
-        self._full = False
-        if free := [TopicPartition(t.topic, t.partition) for t in self._tenures.values() if not t.paused]:
-            consumer.resume(free)
+    def _look_at_topics(self, consumer: Consumer, now: float) -> None:
+        """Find topics that were deleted and made again, and begin anew with them."""
+        if (ids := self._topic_ids.answer()) is not None:
+            for tenure in self._tenures.values():
+                found = ids.get(tenure.topic)
+                if found and tenure.topic_id and found != tenure.topic_id:
+                    tenure.placed = False
+                    self._place_at = now
+                elif found is not None:
+                    tenure.offsets.forget_report()
+            self._align(consumer)
+        if now >= self._check_at:
+            self._check_at = now + _TOPICS_SECONDS
+            self._topic_ids.ask({tenure.topic for tenure in self._tenures.values()}, _TOPICS_SECONDS)
+        if now >= self._place_at and any(not tenure.placed for tenure in self._tenures.values()):
+            self._place_at = now + _PLACE_SECONDS
+            self._place(consumer)
+
+    def _place(self, consumer: Consumer) -> None:
+        """Fetch from where it is right what is fetched from nowhere, or from the wrong place."""
+        starts = self._starts.of(consumer, [tenure for tenure in self._tenures.values() if not tenure.placed])
+        if not starts:
+            return
+        self._keep(starts)
+        partitions = [start.partition() for start in starts]
+        if held := self._held & {start.tenure.address for start in starts}:
+            consumer.resume([TopicPartition(*address) for address in held])
+            self._held -= held
+        consumer.incremental_unassign(partitions)
+        consumer.incremental_assign(partitions)
+        self._align(consumer)
+
+    def _keep(self, starts: Iterable[Start]) -> None:
+        for tenure, _ in starts:
+            before = self._tenures[tenure.address]
+            if before is not tenure:  # what was fetched of the former log exists nowhere else, and is run
+                self._former.append(before)
+                self._tenures[tenure.address] = tenure
 
     def _commit(self, consumer: Consumer, *, asynchronous: bool, tenures: Iterable[Tenure] | None = None) -> None:
         chosen = list(self._tenures.values() if tenures is None else tenures)
-        offsets = [
-            TopicPartition(tenure.topic, tenure.partition, position)
-            for tenure in chosen
-            if (position := tenure.offsets.committable()) is not None
-        ]
+        offsets = [found for tenure in chosen if (found := tenure.commit()) is not None]
         if not offsets:
             return
         try:
@@ -258,27 +303,34 @@ class Poller:
                 tenure.offsets.forget_report()
             if not asynchronous:
                 raise
-            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(offsets), error=error)
+            self._commits.failed(error.args[0], [tenure.address for tenure in chosen])
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Called from a poll with the fate of an asynchronous commit; what failed is committed again."""
-        failed = [p for p in partitions if p.error is not None] if error is None else partitions
-        events.OFFSET_COMMITS.labels(self._group, "failed" if failed else "ok").inc()
-        for partition in failed:
-            if (tenure := self._tenures.get((partition.topic, partition.partition))) is not None:
+        """Called from a poll with the fate of an asynchronous commit; what failed is committed again.
+
+        Not so where the topic is gone: its offset means nothing in one of the same name that is made later.
+        """
+        failed = {(p.topic, p.partition): p.error or error for p in partitions if p.error is not None or error is not None}
+        self._commits.done([p for p in partitions if (p.topic, p.partition) not in failed])
+        for address, cause in failed.items():
+            assert cause is not None
+            if cause.code() in TOPIC_GONE:
+                self._check_at = 0.0
+            elif (tenure := self._tenures.get(address)) is not None:
                 tenure.offsets.forget_report()
-        if error is not None and error.code() != KafkaError._NO_OFFSET:
-            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(partitions), error=error.str())
+        for code in {cause.code() for cause in failed.values() if cause is not None}:
+            alike = {address: cause for address, cause in failed.items() if cause is not None and cause.code() == code}
+            self._commits.failed(next(iter(alike.values())), alike.keys())
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            _, delay = self._topics[partition.topic]
-            self._tenures[partition.topic, partition.partition] = Tenure(partition.topic, partition.partition, delay)
-        consumer.incremental_assign(partitions)
+        tenures = [Tenure(p.topic, p.partition, self._topics[p.topic][1]) for p in partitions]
+        self._tenures.update({tenure.address: tenure for tenure in tenures})
+        begin = {start.tenure.address: start.offset for start in self._starts.of(consumer, tenures)}
+        consumer.incremental_assign(
+            [TopicPartition(*tenure.address, begin.get(tenure.address, OFFSET_BEGINNING)) for tenure in tenures]
+        )
         self.assigned = True
-        paused = [t for t in self._tenures.values() if self._full or t.paused]
-        if paused:
-            consumer.pause([TopicPartition(t.topic, t.partition) for t in paused])
+        self._align(consumer)
         self._tell(events.PARTITIONS_ASSIGNED, "assigned", partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -286,21 +338,26 @@ class Poller:
         try:
             self._commit(consumer, asynchronous=False, tenures=gone)
         except KafkaException as error:
-            log.emit(events.OFFSETS_FAILED, group=self._group, partitions=len(gone), error=error)
+            self._commits.failed(error.args[0], [tenure.address for tenure in gone])
+        self._align(consumer)
         consumer.incremental_unassign(partitions)
         self._tell(events.PARTITIONS_REVOKED, "revoked", partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._end_tenures(partitions)
         self.assigned = bool(self._tenures)
+        self._align(consumer)
         consumer.incremental_unassign(partitions)
         self._tell(events.PARTITIONS_LOST, "lost", partitions)
 
     def _end_tenures(self, partitions: Iterable[TopicPartition]) -> list[Tenure]:
         gone = [t for p in partitions if (t := self._tenures.pop((p.topic, p.partition), None)) is not None]
-        for tenure in gone:
+        addresses = {(p.topic, p.partition) for p in partitions}
+        for tenure in [*gone, *(former for former in self._former if former.address in addresses)]:
             tenure.active = False
             tenure.waiting.clear()
+        self._former = [former for former in self._former if former.active]
+        self._commits.forget(gone)
         self._buffer.drop_revoked()
         self._revoked()
         return gone
@@ -310,10 +367,23 @@ class Poller:
         events.ASSIGNED_PARTITIONS.labels(self._group).set(len(self._tenures))
         log.emit(event, group=self._group, partitions=len(partitions))
 
-    def _report(self, error: KafkaError) -> None:
-        if error.fatal():
-            raise broker_error(error, "The consumer cannot go on")
+    def _report(self, error: KafkaError, message: Message) -> None:
+        code = error.code()
+        if error.fatal() or code in _ENDS:
+            raise _ended(error)
+        tenure = self._tenures.get((message.topic() or "", -1 if (p := message.partition()) is None else p))
+        if code in _NOT_IN_LOG and tenure is not None:
+            tenure.placed, tenure.astray = False, message.offset()
+            self._place_at = 0.0
+            return
         _log.warning("Kafka says: %s", error)
+
+
+def _ended(error: KafkaError) -> BrokerError:
+    doing = "The consumer cannot go on"
+    if "fenced" not in error.str().lower():
+        return broker_error(error, doing)
+    return BrokerError(f"{doing}: {error.str().rstrip('.')}.", remedy="Give each worker an --instance of its own.")
 
 
 _UNREADABLE: Headers = [(headers.ID, b"\xff"), (headers.TYPE, b"\xff")]

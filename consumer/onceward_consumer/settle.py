@@ -234,14 +234,22 @@ def holds_changed(
     resolved: set[Address] = set()
     for item in items:
         address = item.delivery.address
-        if not item.ordered or address is None or item.handler is None:
-            continue
         outcome = item.outcome
-        if isinstance(outcome, Failed):
+        if address is None:
+            continue
+        if not item.ordered:
+            if item.heads and isinstance(outcome, Failed | Done | Dead | Discarded):
+                resolved.add(address)  # its type has lost its order since
+            continue
+        if item.unresolved:
+            put[address] = ("retrying", item.id, None)
+            resolved.discard(address)
+        elif isinstance(outcome, Failed):
             put[address] = ("retrying", item.id, now + outcome.delay)
             resolved.discard(address)
         elif (
             isinstance(outcome, Dead)
+            and item.handler is not None
             and item.handler.order == "strict"
             and item.command is not None
             and outcome is not BEYOND_LEDGER

@@ -28,6 +28,7 @@ from onceward_consumer.items import Engine
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
 from onceward_consumer.release import Wakeups
+from onceward_consumer.tenures import TopicIds
 from onceward_runtime import events, kafka, log, migrate, postgres
 from onceward_runtime.settings import Settings
 from onceward_schemas import topics as topic_names
@@ -104,6 +105,7 @@ class Worker:
             codec=codec,
             clock=DatabaseClock(),
             handlers=dict(app.handlers),
+            ignores=app.ignores,
             reach=self._options.reach,
             lock_timeout=self._options.lock_timeout,
         )
@@ -180,6 +182,8 @@ class Worker:
             handlers=self._engine.handlers,
             buffer=self._buffer,
             clock=self._engine.clock,
+            topic_ids=TopicIds(kafka.admin(self._settings)),
+            ignores=self._engine.ignores,
         )
         self._poller.start()
         self._wakeups.set()
@@ -283,6 +287,8 @@ class Worker:
                 "session.timeout.ms": session,
                 "heartbeat.interval.ms": min(3000, session // 3),
                 "max.poll.interval.ms": max(300_000, session),
+                "auto.offset.reset": "error",  # where to begin is never left to the client
+                "topic.metadata.refresh.interval.ms": 10_000,
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 20,
                 "queued.min.messages": 20_000,

@@ -103,7 +103,25 @@ WORKER_DRAINED = _event("worker.drained", "info", "A worker has stopped.", "seco
 PARTITIONS_ASSIGNED = _event("partitions.assigned", "info", "Partitions came to this worker.", "group", "partitions")
 PARTITIONS_REVOKED = _event("partitions.revoked", "info", "Partitions go to another worker.", "group", "partitions")
 PARTITIONS_LOST = _event("partitions.lost", "warning", "Partitions were taken without notice.", "group", "partitions")
-OFFSETS_FAILED = _event("offsets.failed", "warning", "Offsets could not be committed.", "group", "partitions", "error")
+OFFSETS_FAILED = _event(
+    "offsets.failed",
+    "warning",
+    "Offsets could not be committed. Told once for each cause until they can; rebalances alone are not told.",
+    *("group", "partitions", "error"),
+)
+PARTITION_RESTARTED = _event(
+    "partition.restarted",
+    "warning",
+    "The offset belongs to a log that is gone: the topic was deleted and made again (recreated), or the log ends before "
+    "the offset (beyond_end). It is read from its beginning; what was done before is not done again.",
+    *("group", "topic", "partition", "offset", "reason"),
+)
+RECORDS_EXPIRED = _event(
+    "records.expired",
+    "error",
+    "The broker deleted records before this group read them: the topic's retention is too short, or nobody worked.",
+    *("group", "topic", "partition", "offset", "records"),
+)
 DEAD_LETTER_REPLAYED = _event(
     "dead_letter.replayed", "info", "An operator replayed one.", *_COMMAND, "actor", "because"
 )
@@ -181,6 +199,12 @@ DONE_SECONDS = _histogram(
 )
 RETRIES = _counter("onceward_retries_total", "Failures that will be tried again.", "lane", "type", "reason")
 DUPLICATES = _counter("onceward_duplicates_total", "Records not run, since the ledger knew them.", "lane", "reason")
+SKIPPED = _counter(
+    "onceward_records_skipped_total",
+    "Records left to other groups: sent to one of them (other_group), or of a type in the app's ignores (ignored_type).",
+    "lane",
+    "reason",
+)
 DEAD_LETTERS = _counter("onceward_dead_letters_total", "Commands given up on.", "lane", "type", "reason")
 DEAD_LETTERS_OPEN = _gauge("onceward_dead_letters_open", "Dead letters that wait for a decision.", "group", "lane")
 PARKED = _gauge("onceward_parked", "Commands that wait in PostgreSQL.", "group", "lane", "reason")

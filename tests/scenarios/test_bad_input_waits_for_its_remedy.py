@@ -1,7 +1,7 @@
 """Commands of a type that no handler is deployed for, and of a schema that the registry does not know (yet).
 
-Promised: they are parked with that reason and their bytes, others run on, and they run by themselves, once, as soon as a worker
-with a handler is there or the registry knows the schema.
+Promised: they are parked with that reason and their bytes, their keys wait for them, other keys run on, and they run by themselves,
+once and in order, as soon as a worker with a handler is there or the registry knows the schema.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.support.services import Services
 
 EFFECT = "create table effect (seq bigint generated always as identity, type text, number int)"
 
+ORDERED = [("Increment", 1), ("Settle", 7), ("Increment", 8), ("Increment", 9)]
 
 LATE = 2_000_000_000
 """A schema id that the registry gives to nobody."""
@@ -66,7 +67,11 @@ def effects(group: Group) -> list[tuple[Any, ...]]:
 
 
 def parked(group: Group) -> list[tuple[Any, ...]]:
-    return group.query("select reason, payload from onceward.parked")
+    return group.query("select reason, payload from onceward.parked order by seq")
+
+
+def held(group: Group) -> int:
+    return group.count("select count(*) from onceward.parked where reason = 'held'")
 
 
 def test_a_type_without_a_handler_runs_once_one_is_deployed(
@@ -78,15 +83,17 @@ def test_a_type_without_a_handler_runs_once_one_is_deployed(
     group.query(EFFECT)
     payload = group.codec.encode(Settle(batch=7))
     RawProducer(services.bootstrap).send(lane, b"a", payload, heads("test.Settle"))
-    group.publish([Increment(counter="a", amount=1)])
+    group.publish(
+        [Increment(counter="b", amount=1), Increment(counter="a", amount=8), Increment(counter="a", amount=9)]
+    )
     with Forwarder(database, services.bootstrap):
         with running(old, group, RegistryClient(services.registry_url)):
-            eventually(lambda: effects(group) == [("Increment", 1)], "effect behind it")
-            eventually(lambda: parked(group) == [("unknown_type", payload)], "parked command")
+            eventually(lambda: effects(group) == [("Increment", 1)], "effect of another key")
+            eventually(lambda: parked(group)[:1] == [("unknown_type", payload)] and held(group) == 2, "parked key")
         with running(new, group, RegistryClient(services.registry_url)):
-            eventually(lambda: effects(group) == [("Increment", 1), ("Settle", 7)], "effect of the parked command")
+            eventually(lambda: effects(group) == ORDERED, "effects of the parked key")
             eventually(group.settled, "end of all that waits")
-    assert group.states() == {"done": 2}
+    assert group.states() == {"done": 4}
 
 
 def test_a_schema_that_is_registered_late_runs_then(services: Services, database: str, topic_prefix: str) -> None:
@@ -97,14 +104,16 @@ def test_a_schema_that_is_registered_late_runs_then(services: Services, database
     payload = group.codec.encode(Settle(batch=7))
     spoiled = b"\0" + LATE.to_bytes(4, "big") + payload[5:]
     RawProducer(services.bootstrap).send(lane, b"a", spoiled, heads("test.Settle"))
-    group.publish([Increment(counter="a", amount=1)])
+    group.publish(
+        [Increment(counter="b", amount=1), Increment(counter="a", amount=8), Increment(counter="a", amount=9)]
+    )
     with Forwarder(database, services.bootstrap):
         with running(app, group, RegistryClient(services.registry_url)):
-            eventually(lambda: effects(group) == [("Increment", 1)], "effect behind it")
-            eventually(lambda: parked(group) == [("schema_missing", spoiled)], "parked command")
+            eventually(lambda: effects(group) == [("Increment", 1)], "effect of another key")
+            eventually(lambda: parked(group)[:1] == [("schema_missing", spoiled)] and held(group) == 2, "parked key")
         registry = RegisteredLate(services.registry_url)
         registry.like = int.from_bytes(payload[1:5], "big")
         with running(app, group, registry):
-            eventually(lambda: effects(group) == [("Increment", 1), ("Settle", 7)], "effect of the parked command")
+            eventually(lambda: effects(group) == ORDERED, "effects of the parked key")
             eventually(group.settled, "end of all that waits")
-    assert group.states() == {"done": 2}
+    assert group.states() == {"done": 4}

@@ -245,3 +245,16 @@ def test_two_schedules_of_one_id_are_refused() -> None:
     app.schedule("0 7 * * *")(digest)
     with pytest.raises(AppError, match="two schedules with the id 'digest'"):
         app.schedule("0 8 * * *")(digest)
+
+
+def test_a_type_is_ignored_or_handled() -> None:
+    app = App("hr", ignores=["shop.Refund", "hr.Move"])
+    assert app.ignores == {"shop.Refund", "hr.Move"}
+    with pytest.raises(AppError, match=r"hr\.Move is in the app's ignores"):
+        app.handler(Move)(lambda command, ctx: None)
+
+
+@pytest.mark.parametrize("ignores", ["shop.Refund", [Move], ["shop refund"], 7])
+def test_ignores_are_type_names(ignores: Any) -> None:
+    with pytest.raises(AppError, match="full type names"):
+        App("hr", ignores=ignores)

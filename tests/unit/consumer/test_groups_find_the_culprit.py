@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from psycopg import DataError, errors
 
+from onceward_consumer import settle
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import NeedsResultError
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.failures import Reject, Retry
-from onceward_consumer.groups import run_group
+from onceward_consumer.groups import run_group, stop_followers
 from onceward_consumer.handlers import Handler, Order
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mood
@@ -241,3 +242,46 @@ def test_a_command_whose_headers_cannot_be_stored_is_a_dead_letter_without_them(
     assert isinstance(items[0].outcome, Dead)
     assert items[0].outcome.reason == "unstorable"
     assert items[1].outcome == Done()
+
+
+def unresolved(item: Item, reason: str) -> None:
+    item.given = item.outcome = Parked(reason)
+    item.command = None
+    if reason == "unknown_type":
+        item.handler = item.delivery.handler = None
+
+
+@pytest.mark.parametrize("reason", ["unknown_type", "schema_missing"])
+def test_a_command_that_nobody_can_run_yet_heads_its_key(reason: str) -> None:
+    items, engine = group("abaa")
+    unresolved(items[0], reason)
+    unresolved(items[3], "unknown_type")
+    drive(run_group(items, engine, Mood()), items, lambda i, p: None)
+    assert [item.outcome for item in items] == [Parked(reason), Done(), Parked("held"), Parked("held")]
+    put, resolved = settle.holds_changed(items, datetime.now(UTC))
+    assert put == {("t", "a"): ("retrying", items[0].id, None)}
+    assert not resolved
+
+
+def test_it_heads_nothing_behind_one_that_fails() -> None:
+    items, engine = group("aa")
+    unresolved(items[1], "unknown_type")
+    drive(run_group(items, engine, Mood()), items, lambda i, p: Retry() if i is items[0] else None)
+    assert items[1].outcome == Parked("held")
+    put, _ = settle.holds_changed(items, datetime.now(UTC))
+    assert put["t", "a"][1] == items[0].id
+
+
+def test_it_heads_nothing_where_its_type_has_no_order() -> None:
+    items, engine = group("aa", "none")
+    unresolved(items[0], "schema_missing")
+    drive(run_group(items, engine, Mood()), items, lambda i, p: None)
+    assert [item.outcome for item in items] == [Parked("schema_missing"), Done()]
+    assert settle.holds_changed(items, datetime.now(UTC)) == ({}, set())
+
+
+def test_it_is_not_settled_while_one_before_it_is_leased() -> None:
+    items, _ = group("abaa")
+    unresolved(items[2], "schema_missing")
+    stop_followers(items)
+    assert [type(item.outcome) for item in items] == [type(None), type(None), Busy, Busy]
