@@ -10,6 +10,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -70,6 +71,7 @@ class Poller:
         self._tenures: dict[tuple[str, int], Tenure] = {}
         self._former: list[Tenure] = []
         self._held: set[tuple[str, int]] = set()
+        self._refused: set[tuple[str, int]] = set()
         self._topic_ids = topic_ids
         self._starts = Starts(group, topic_ids)
         self._commits = Commits(group)
@@ -257,7 +259,8 @@ class Poller:
                 if found and tenure.topic_id and found != tenure.topic_id:
                     tenure.placed = False
                     self._place_at = now
-                elif found is not None:
+                elif found is not None and tenure.address in self._refused:
+                    self._refused.discard(tenure.address)
                     tenure.offsets.forget_report()
             self._align(consumer)
         if now >= self._check_at:
@@ -277,8 +280,14 @@ class Poller:
         if held := self._held & {start.tenure.address for start in starts}:
             consumer.resume([TopicPartition(*address) for address in held])
             self._held -= held
-        consumer.incremental_unassign(partitions)
-        consumer.incremental_assign(partitions)
+        try:
+            with suppress(KafkaException):  # a try that failed half-way has done it already
+                consumer.incremental_unassign(partitions)
+            consumer.incremental_assign(partitions)
+        except KafkaException as error:
+            _log.warning("Fetching from elsewhere has to wait: %s", error)
+            for start in starts:
+                start.tenure.placed, start.tenure.topic_id = False, None
         self._align(consumer)
 
     def _keep(self, starts: Iterable[Start]) -> None:
@@ -310,17 +319,23 @@ class Poller:
 
         Not so where the topic is gone: its offset means nothing in one of the same name that is made later.
         """
-        failed = {(p.topic, p.partition): p.error or error for p in partitions if p.error is not None or error is not None}
-        self._commits.done([p for p in partitions if (p.topic, p.partition) not in failed])
-        for address, cause in failed.items():
-            assert cause is not None
+        failed: dict[int, list[tuple[str, int]]] = {}
+        causes: dict[int, KafkaError] = {}
+        for partition in partitions:
+            if (cause := partition.error or error) is None:
+                continue
+            address = partition.topic, partition.partition
+            failed.setdefault(cause.code(), []).append(address)
+            causes[cause.code()] = cause
             if cause.code() in TOPIC_GONE:
+                self._refused.add(address)
                 self._check_at = 0.0
             elif (tenure := self._tenures.get(address)) is not None:
                 tenure.offsets.forget_report()
-        for code in {cause.code() for cause in failed.values() if cause is not None}:
-            alike = {address: cause for address, cause in failed.items() if cause is not None and cause.code() == code}
-            self._commits.failed(next(iter(alike.values())), alike.keys())
+        for code, addresses in failed.items():
+            self._commits.failed(causes[code], addresses)
+        if done := [p for p in partitions if p.error is None and error is None]:
+            self._commits.done(done)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         tenures = [Tenure(p.topic, p.partition, self._topics[p.topic][1]) for p in partitions]
