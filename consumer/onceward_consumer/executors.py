@@ -149,6 +149,8 @@ class ThreadRunner:
             report(done.items, self._engine)
         if done.keys:
             self._wakeups.set()
+        else:
+            self._wakeups.wake(done.others)
 
     def _driver(self) -> Driver:
         if self._connection is None or self._connection.closed:
@@ -252,6 +254,8 @@ class TaskRunner:
             report(done.items, self._engine)
         if done.keys:
             self._wakeups.set()
+        else:
+            self._wakeups.wake(done.others)
 
     async def _driver(self) -> AsyncDriver:
         if self._connection is None or self._connection.closed:

@@ -24,7 +24,7 @@ from onceward_consumer.drivers import AsyncDriver, is_cancelled
 from onceward_consumer.executors import LOST, Backoff, items_of
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.groups import PASSING
-from onceward_consumer.handlers import Handler
+from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.leases import claim, claim_released, complete, complete_plain, is_plain
@@ -184,6 +184,8 @@ class ExternalRunner:
         self._most = handler.concurrency * 4
         self._claimed = 0
         self._claiming = 0
+        self._released = 0
+        self._releasing = False
         self._stopping = False
         self._keys: set[asyncio.Task[None]] = set()
         self._pool = (
@@ -214,7 +216,9 @@ class ExternalRunner:
         """Until stopped and finished."""
         while not self._stopping:
             self.work.clear()
-            if self._wakeups.due(self._kind):
+            may_release = self._released < self._most and not self._releasing and self._leased()
+            if may_release and self._wakeups.due(self._kind):
+                self._releasing = True
                 self._spawn(self._release())
             free = self._most - self._claimed
             if free > 0 and self._claiming < _CLAIMS and self._leased():
@@ -337,8 +341,7 @@ class ExternalRunner:
         try:
             if self._pool is None:
                 with span(item, self._engine):
-                    async with asyncio.timeout(limit):
-                        await handler.function(item.command, context)
+                    await call_within(handler, item.command, context)
             else:
                 await asyncio.get_running_loop().run_in_executor(self._pool, self._call_here, item, context)
         finally:
@@ -366,18 +369,27 @@ class ExternalRunner:
         )
 
     async def _release(self) -> None:
-        """Lease and run the next follower of keys whose head is resolved."""
+        """Lease the next follower of keys whose head is resolved, and begin to run them."""
+        most = self._most - self._released
         try:
-            items = await self._desk.transact(lambda: claim_released(self._engine, self._kind))
+            found = await self._desk.transact(lambda: claim_released(self._engine, self._kind, most))
         except ClosingError:
             return
-        if not items:
-            return
-        report([item for item in items if item.outcome is not None], self._engine)
-        await asyncio.gather(*(self._follower(item) for item in items))
-        self._wakeups.set()
+        finally:
+            self._releasing = False
+            self.work.set()
+        report([item for item in found.items if item.outcome is not None], self._engine)
+        self._released += len(found.items)
+        for item in found.items:
+            self._spawn(self._follower(item))
+        self._wakeups.wake(found.others)
 
     async def _follower(self, item: Item) -> None:
-        if item.outcome is None:
-            with contextlib.suppress(ClosingError):
-                await self._one_after_the_other([item])
+        """Run one; then the next of its key may be run, by whomever it takes."""
+        try:
+            if item.outcome is None:
+                with contextlib.suppress(ClosingError):
+                    await self._one_after_the_other([item])
+        finally:
+            self._released -= 1
+            self._wakeups.wake([self._kind])

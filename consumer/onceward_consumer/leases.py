@@ -14,7 +14,7 @@ from onceward_consumer.failures import Transient
 from onceward_consumer.groups import stop_followers
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
-from onceward_consumer.release import followers, lock_keys
+from onceward_consumer.release import Released, followers, lock_keys
 from onceward_consumer.script import Answer, Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
 
@@ -37,19 +37,19 @@ def claim(items: Sequence[Item], engine: Engine, *, short: bool = False) -> Scri
     yield from _lease(items, engine, [])
 
 
-def claim_released(engine: Engine, kind: Kind, keys: int = _KEYS) -> Script[list[Item]]:
+def claim_released(engine: Engine, kind: Kind, keys: int = _KEYS) -> Script[Released]:
     """Lease the next follower of each draining key whose next follower is of this kind."""
     yield Begin(False)
     addresses = yield from lock_keys(engine, keys)
     if not addresses:
         yield Rollback()
-        return []
-    items, _ = yield from followers(addresses, engine, kind, 1)
+        return Released(0, [])
+    items, _, others = yield from followers(addresses, engine, kind, 1)
     yield from admit_released(items, engine)
     leased = [i.delivery.address for i in items if i.outcome is None and i.delivery.address is not None]
     empty = set(addresses) - {i.delivery.address for i in items}
     yield from _lease(items, engine, leased, sorted(empty))
-    return items
+    return Released(len(items), items, frozenset(others.values()))
 
 
 def _lease(

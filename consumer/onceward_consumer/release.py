@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from onceward_consumer import settle
+from onceward_consumer import losses, settle
 from onceward_consumer.admission import admit_released
 from onceward_consumer.deliveries import Address, Delivery, Kind, headers_from_json
 from onceward_consumer.failure_outcomes import outcome_of
@@ -26,10 +26,13 @@ from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Sc
 from onceward_runtime.sql import query
 
 _LOCK: Final = query("onceward_consumer", "release_lock")
+_LOCK_THESE: Final = query("onceward_consumer", "release_lock_these")
 _PARKED: Final = query("onceward_consumer", "release_parked")
 _DRAIN: Final = query("onceward_consumer", "holds_drain")
 _KEYS: Final = 20
 _PER_KEY: Final = 50
+_LOOKS: Final = 5
+"""How often a round looks for keys of its kind where those that wait longest are all of other kinds."""
 
 
 class Judged(NamedTuple):
@@ -44,6 +47,18 @@ class Released(NamedTuple):
 
     keys: int
     items: list[Item]
+    others: frozenset[Kind] = frozenset()
+    """Kinds of executors to which keys were left."""
+
+
+class Followers(NamedTuple):
+    """The first followers of some keys that one kind runs."""
+
+    items: list[Item]
+    more: set[Address]
+    """Keys that may have more than these."""
+    others: dict[Address, Kind]
+    """Keys whose first follower is another kind's."""
 
 
 class Wakeups:
@@ -71,6 +86,15 @@ class Wakeups:
         with self._lock:
             self._due.add(kind)
 
+    def wake(self, kinds: Iterable[Kind]) -> None:
+        """There is something to do for these."""
+        with self._lock:
+            new = self._kinds.intersection(kinds) - self._due
+            self._due |= new
+        if new:
+            for wake in self._listeners:
+                wake()
+
     def due(self, kind: Kind) -> bool:
         """Whether to look; asks once for each `set`."""
         with self._lock:
@@ -89,16 +113,15 @@ def release_group(
     """
     addresses: list[Address] = []
     items: list[Item] = []
+    others: frozenset[Kind] = frozenset()
     try:
-        yield Begin(False)
-        addresses = yield from lock_keys(engine, keys)
+        addresses, others = yield from _own_keys(engine, kind, keys)
         if not addresses:
-            yield Rollback()
-            return Released(0, [])
-        items, more = yield from followers(addresses, engine, kind, per_key)
+            return Released(0, [], others)
+        items, more, _ = yield from followers(addresses, engine, kind, per_key)
         if keys > 1 and engine.losses and any(item.id in engine.losses for item in items):
             yield Rollback()
-            return (yield from release_group(engine, kind, keys=1, per_key=1))
+            return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
         yield from admit_released(items, engine)
         for item in items:
             if judged is not None and item.id == judged.command_id:
@@ -107,20 +130,59 @@ def release_group(
         statements = settle.statements(items, engine, engine.clock.latest())
         yield Execute(statements + _after(addresses, items, more, engine))
         yield Commit()
-        return Released(len({item.delivery.address for item in items}), items)
+        losses.forget(items, engine)
+        return Released(len({item.delivery.address for item in items}), items, others)
     except psycopg.Error as error:
         yield Rollback()
         if keys > 1:
-            return (yield from release_group(engine, kind, keys=1, per_key=1))
+            return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
         if judged is not None or not items or items[0].command is None:
             raise
         if not isinstance(error, PASSING):
             verdict = Judged(items[0].id, outcome_of(error, items[0], engine.clock.latest()))
-            return (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict))
+            return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict)))
         yield Begin(False)
         yield Execute([_to_the_end(addresses, engine)])
         yield Commit()
-        return Released(0, [])
+        return Released(0, [], others)
+
+
+def _also(others: frozenset[Kind], released: Released) -> Released:
+    return released._replace(others=others | released.others)
+
+
+def _own_keys(engine: Engine, kind: Kind, keys: int) -> Script[tuple[list[Address], frozenset[Kind]]]:
+    """Begin a transaction that has locked keys of this kind only, or none at all where there are no such keys.
+
+    The others' locks are let go at once: a group's handlers may take long, and the others' executors must not wait for
+    them. What is found of others goes behind, so that the next look finds something else.
+    """
+    found: set[Kind] = set()
+    for _ in range(_LOOKS):
+        yield Begin(False)
+        addresses = yield from lock_keys(engine, keys)
+        others = (yield from followers(addresses, engine, kind, 1)).others if addresses else {}
+        if not others:
+            if not addresses:
+                yield Rollback()
+            return addresses, frozenset(found)
+        found.update(others.values())
+        yield Execute([_to_the_end(sorted(others), engine)])
+        yield Commit()
+        if own := [address for address in addresses if address not in others]:
+            yield Begin(False)
+            if own := (yield from _lock_these(own, engine)):
+                return own, frozenset(found)
+            yield Rollback()
+        if len(addresses) < keys:
+            break
+    return [], frozenset(found)
+
+
+def _lock_these(addresses: Sequence[Address], engine: Engine) -> Script[list[Address]]:
+    parameters = ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group)
+    [answer] = yield Fetch([Statement(_LOCK_THESE, parameters)])
+    return [(lane, key) for lane, key in answer.rows]
 
 
 def lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
@@ -129,14 +191,13 @@ def lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
     return [(lane, key) for lane, key in answer.rows]
 
 
-def followers(
-    addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int
-) -> Script[tuple[list[Item], set[Address]]]:
-    """The first followers of each key that `kind` runs, and the keys that may have more than these."""
+def followers(addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int) -> Script[Followers]:
+    """The first followers of each key, as many as `kind` runs."""
     parameters = ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group, per_key)
     [answer] = yield Fetch([Statement(_PARKED, parameters)])
     items: list[Item] = []
     more: set[Address] = set()
+    others: dict[Address, Kind] = {}
     counts: Counter[Address] = Counter()
     for row in answer.rows:
         delivery = delivery_of(row, engine)
@@ -146,12 +207,14 @@ def followers(
         if delivery.kind != kind or counts[address] == per_key:
             more.add(address)
         if delivery.kind != kind:
+            if counts[address] == 1:
+                others[address] = delivery.kind
             counts[address] = per_key  # whoever is behind it waits for it
         elif counts[address] <= per_key:
             item = prepared(delivery, engine)
             item.released = True
             items.append(item)
-    return items, more
+    return Followers(items, more, others)
 
 
 def delivery_of(row: Sequence[Any], engine: Engine) -> Delivery:

@@ -1,0 +1,9 @@
+-- Of these keys, those that are still to be drained and that nobody runs now.
+select h.lane, h.key
+from unnest(%s::text[], %s::text[]) as wanted (lane, key)
+join onceward.holds h on h.consumer_group = %s and h.lane = wanted.lane and h.key = wanted.key
+where h.state = 'draining' and (
+    h.incarnation is null
+    or not exists (select from onceward.workers w where w.incarnation = h.incarnation and w.lease_until > now()))
+order by h.updated_at
+for no key update of h skip locked
