@@ -197,7 +197,7 @@ class Scenario:
             Check(
                 "reports after the retry", (1,), self._count("select count(*) from hr.report where run_id = %s", run)
             ),
-            *checks.settled(self._connection),
+            *(Check(f"after the retry: {c.statement}", c.expected, c.found) for c in checks.settled(self._connection)),
         ]
 
     # -- looking
