@@ -17,7 +17,7 @@ from onceward_outbox_relay.pgoutput import Column, MalformedMessageError, Relati
 
 Value = bytes | None
 values = st.lists(st.none() | st.binary(max_size=300) | st.binary(max_size=50).map(Text), max_size=40)
-names = st.text("abc_09äß日 .\"", min_size=1, max_size=20)
+names = st.text('abc_09äß日 ."', min_size=1, max_size=20)
 
 
 def insert(row: list[Value], oid: int = 7) -> bytes:
