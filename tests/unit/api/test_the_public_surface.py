@@ -1,11 +1,9 @@
-"""`import onceward` offers these names and no others, to type checkers too, and a publisher needs no extra for its own."""
+"""`import onceward` offers these names and no others, to type checkers too."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +35,6 @@ NAMES = [
     "never",
     "outbox",
 ]
-EXTRAS = ["cronsim", "prometheus_client", "rich", "stamina", "structlog", "typer", "tzdata"]
 
 
 def test_the_names_are_these() -> None:
@@ -67,15 +64,3 @@ def test_type_checkers_see_the_same() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Outbux'"):
         _ = onceward.Outbux
-
-
-def test_a_publishing_install_needs_no_extra() -> None:
-    code = (
-        f"import sys\nfor name in {EXTRAS}: sys.modules[name] = None\n"
-        "from onceward import Command, Outbox, Published, Settings, errors, load_settings, outbox\n"
-        "loaded = {n.partition('.')[0] for n in sys.modules if n.startswith('onceward')}\n"
-        "assert loaded <= {'onceward', 'onceward_producer', 'onceward_runtime', 'onceward_schemas'}, loaded\n"
-        "from onceward import App, Context, Discard, Retry, exponential, fixed, never\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -1,10 +1,8 @@
-"""`onceward`: help without loading the verbs, errors as sentences with a remedy, and exit codes."""
+"""`onceward`: errors as sentences with a remedy, and exit codes."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 from types import ModuleType
 
@@ -38,20 +36,6 @@ def raising(module: ModuleType, error: Exception) -> None:
         raise error
 
     module.trial = trial  # type: ignore[attr-defined]
-
-
-def test_the_help_names_every_verb_and_loads_none() -> None:
-    code = (
-        "import sys\n"
-        "from onceward_cli.main import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print('LOADED', [n for n in sys.modules if n.startswith(('onceward_consumer', 'onceward_cli.d', 'psycopg'))])"
-    )
-    environment = dict(os.environ, COLUMNS="120")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert all(name in done.stdout for name in VERBS)
-    assert "LOADED []" in done.stdout
 
 
 def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,14 +115,6 @@ def test_a_verb_that_this_version_lacks_is_named(
     code, _, err = run(capsys, "future")
     assert code == 1
     assert "no `onceward future`" in err
-
-
-def test_a_publishing_install_says_what_the_command_line_needs() -> None:
-    code = "import sys; sys.modules['typer'] = None; from onceward_cli.main import main; main(['relay'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "pip install 'onceward[server]'" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -87,3 +88,4 @@ class ARelayReadsTransactions(RuleBasedStateMachine):
 
 
 TestPositions = ARelayReadsTransactions.TestCase
+TestPositions.settings = settings(max_examples=50, deadline=None)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -64,17 +60,3 @@ def test_a_handlers_exception_passes_and_ends_the_attachment() -> None:
     with pytest.raises(ValueError, match="broken"), tracing.attached(TRACEPARENT):
         raise ValueError("broken")
     assert tracing.trace_id() is None
-
-
-def test_the_parts_a_publisher_imports_need_no_extra() -> None:
-    blocked = ("prometheus_client", "structlog", "typer", "rich", "stamina", "cronsim", "alembic", "opentelemetry.sdk")
-    code = (
-        "import sys\n"
-        f"for name in {blocked}: sys.modules[name] = None\n"
-        "import onceward_runtime.settings, onceward_runtime.postgres, onceward_runtime.sql, onceward_runtime.tracing\n"
-        "import onceward_runtime.kafka, onceward_runtime.migrate, onceward_runtime.alembic\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
-    )
-    assert done.returncode == 0, done.stderr
