@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID
 
-from onceward_consumer.run_items import ItemState, RunItem
+from onceward_consumer.redaction import LONGEST, clean
+from onceward_consumer.run_items import ItemState, RunItem, check_name
 from onceward_producer.options import PublishOptions
 from onceward_producer.rows import draft
 from onceward_schemas.command import Command
@@ -64,15 +65,15 @@ class BaseContext(Protocol):
         """
 
     def items_done(self, stage: str, items: Iterable[str]) -> None:
-        """Count items of the run as done in `stage`, if the handler succeeds.
+        """Count items of the run as done in `stage`, if the handler succeeds. Each counts once.
 
-        Raises: AppError when the command belongs to no run.
+        Raises: AppError when the command belongs to no run; InvalidCommandError for a name that cannot be stored.
         """
 
     def items_failed(self, stage: str, items: Mapping[str, str]) -> None:
         """Count items of the run as failed in `stage`, each with its reason, if the handler succeeds.
 
-        Raises: AppError when the command belongs to no run.
+        Raises: as `items_done`.
         """
 
 
@@ -186,7 +187,14 @@ class HandlerContext:
             raise AppError(
                 "The command belongs to no run, so it has no items.", remedy="Publish it with run_id=run.id."
             )
+        check_name("stage", stage)
         self._item.run_items += [
-            RunItem(run_id, stage, item, state, reason, None, self._engine.group, self._item.id)
+            RunItem(
+                run_id, stage, check_name("item", item), state, _reason(reason), None, self._engine.group, self._item.id
+            )
             for item, reason in items.items()
         ]
+
+
+def _reason(reason: str | None) -> str | None:
+    return None if reason is None else clean(str(reason), LONGEST)

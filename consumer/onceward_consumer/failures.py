@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from onceward_consumer.durations import Duration, duration
 from onceward_consumer.outcomes import Discarded
 from onceward_consumer.redaction import clean
+from onceward_schemas.errors import AppError, InvalidCommandError
 
 _LONGEST_REASON: Final = 200
 
@@ -88,6 +89,8 @@ _REFUSED_BY_PROGRAM: Final[Kinds] = (
     ImportError,
     SyntaxError,
     RecursionError,
+    AppError,
+    InvalidCommandError,
 )
 _RETRIED_STATUS: Final = frozenset({408, 425, 429})
 _RETRIED_SQLSTATE: Final = ("08", "25P03", "25P04", "28", "40", "53", "55006", "55P03", "57", "58", "XX")

@@ -87,8 +87,12 @@ def transaction(
         return failures
     except NeedsResultError as error:
         raise _AgainError(Mode.CAREFUL, error) from error
+    except _AgainError:
+        raise
     except psycopg.Error as error:
         raise _AgainError(Mode.CAREFUL if pipelined else Mode.SINGLE, error) from error
+    except Exception as error:  # the engine's own; one command made it, and shall be the only one to suffer
+        raise _AgainError(Mode.SINGLE, error) from error
 
 
 def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseException | None = None) -> Script[int]:
@@ -171,6 +175,14 @@ def _consider(error: BaseException, mode: Mode) -> None:
         found = found.__cause__ or found.__context__
 
 
+def unstorable(error: BaseException) -> bool:
+    """Whether what is to be written cannot be, however often it is tried: bad values, or the engine's own error."""
+    if not isinstance(error, psycopg.Error):
+        return True
+    data = (errors.DataError, psycopg.DataError, errors.ProgramLimitExceeded)
+    return isinstance(error, data) or (error.sqlstate is None and isinstance(error, psycopg.ProgrammingError))
+
+
 def _one_by_one(items: Sequence[Item], engine: Engine) -> Script[None]:
     stopped: dict[Address, Outcome] = {}
     for item in items:
@@ -201,11 +213,7 @@ def _single(item: Item, engine: Engine) -> Script[None]:
             item.delivery.stalls += 1
             item.outcome = Busy(_LOCKED_REST)
             return
-        elif (
-            isinstance(error, errors.DataError | psycopg.DataError)
-            and item.envelope is not None
-            and (judged is not None or item.command is None)
-        ):
+        elif unstorable(error) and item.envelope is not None and (judged is not None or item.command is None):
             item.refuse("unstorable", describe(error))
         elif judged is None and item.handler is not None and item.command is not None:
             judged = error

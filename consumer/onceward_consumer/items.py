@@ -13,7 +13,7 @@ from onceward_consumer.deliveries import Delivery
 from onceward_consumer.handlers import Handler
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked, Round
 from onceward_consumer.redaction import describe
-from onceward_consumer.run_items import RunItem
+from onceward_consumer.run_items import RunItem, check_name
 from onceward_producer.rows import Draft
 from onceward_schemas.codec import Codec
 from onceward_schemas.command import Command
@@ -147,8 +147,10 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         except UndecodableError as error:
             resolvable = error.reason in RESOLVABLE
             item.given = _parked(item, error.reason, engine) if resolvable else Dead(error.reason, describe(error))
-        except RegistryUnavailableError:
+        except (RegistryUnavailableError, OSError):
             item.given = Busy(_REGISTRY_REST)
+        except Exception as error:  # a value that makes the decoder fail is that command's, not this worker's end
+            item.given = Dead("undecodable", describe(error))
         else:
             if type(item.command) is not handler.command:
                 wrong = f"The header says {envelope.type}, the payload is a {type(item.command).__name__}."
@@ -177,6 +179,6 @@ def _count(item: Item, handler: Handler, envelope: Envelope) -> None:
         item.counted = (envelope.context.item,)
     if handler.items is not None and item.command is not None:
         try:
-            item.counted = tuple(str(each) for each in handler.items(item.command))
+            item.counted = tuple(check_name("item", each) for each in dict.fromkeys(handler.items(item.command)))
         except Exception as error:
             item.given, item.command = Dead("bad_items", describe(error)), None

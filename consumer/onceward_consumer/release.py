@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import psycopg
-
 from onceward_consumer import losses, settle
 from onceward_consumer.admission import admit_released
 from onceward_consumer.deliveries import Address, Delivery, Kind, headers_from_json
 from onceward_consumer.failure_outcomes import outcome_of
-from onceward_consumer.groups import PASSING, call_all
+from onceward_consumer.groups import PASSING, call_all, unstorable
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.moods import Mode
 from onceward_consumer.outcomes import Busy, Outcome
+from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
 
@@ -39,7 +38,9 @@ class Judged(NamedTuple):
     """The outcome of a follower whose transaction cannot be committed."""
 
     command_id: UUID
-    outcome: Outcome
+    outcome: Outcome | None
+    """None where not even that could be stored; it is refused for `error` then."""
+    error: str = ""
 
 
 class Released(NamedTuple):
@@ -119,12 +120,15 @@ def release_group(
         if not addresses:
             return Released(0, [], others)
         items, more, _ = yield from followers(addresses, engine, kind, per_key)
+        for item in items:
+            if judged is not None and item.id == judged.command_id and judged.outcome is None:
+                item.refuse("unstorable", judged.error)
         if keys > 1 and engine.losses and any(item.id in engine.losses for item in items):
             yield Rollback()
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
         yield from admit_released(items, engine)
         for item in items:
-            if judged is not None and item.id == judged.command_id:
+            if judged is not None and item.id == judged.command_id and judged.outcome is not None:
                 item.outcome = judged.outcome
         yield from call_all(items, engine, Mode.CAREFUL)
         statements = settle.statements(items, engine, engine.clock.latest())
@@ -132,12 +136,15 @@ def release_group(
         yield Commit()
         losses.forget(items, engine)
         return Released(len({item.delivery.address for item in items}), items, others)
-    except psycopg.Error as error:
+    except Exception as error:
         yield Rollback()
         if keys > 1:
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
         if judged is not None or not items or items[0].command is None:
-            raise
+            if not items or items[0].envelope is None or not unstorable(error):
+                raise
+            refused = Judged(items[0].id, None, describe(error))
+            return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=refused)))
         if not isinstance(error, PASSING):
             verdict = Judged(items[0].id, outcome_of(error, items[0], engine.clock.latest()))
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict)))

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
+from onceward_producer.options import check_text
 from onceward_runtime.sql import query
+from onceward_schemas.errors import InvalidCommandError
 
 ItemState: TypeAlias = Literal["done", "failed", "retrying"]
 
@@ -22,6 +24,21 @@ class RunItem(NamedTuple):
     error: str | None = None
     group: str | None = None
     command_id: UUID | None = None
+
+
+def check_name(what: str, name: str) -> str:
+    """Return the name of a stage or an item, which stands in an index.
+
+    Raises: InvalidCommandError.
+    """
+    if not isinstance(name, str):
+        raise InvalidCommandError(
+            f"{what} is of type {type(name).__name__}.", field=what, remedy="Pass a string: str(value) makes one."
+        )
+    if not name:
+        raise InvalidCommandError(f"{what} is empty.", field=what, remedy="Pass what tells it from the others.")
+    check_text(what, name)
+    return name
 
 
 RECORD_ITEMS: Final = query("onceward_consumer", "run_items_record")
