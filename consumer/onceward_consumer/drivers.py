@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection, queue_command
+from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection, queue_command
 from onceward_consumer.context import HandlerContext
+from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
+from onceward_consumer.losses import lost
 from onceward_consumer.redaction import describe
 from onceward_consumer.script import (
     STEERING,
@@ -77,6 +79,9 @@ class Driver:
         self._sync: Callable[[], None] = lambda: None
         self._prefix: list[Statement] = []
         self._called: list[Item] = []
+        self._began = 0.0
+        self._suspects: list[Item] = []
+        self._raised: BaseException | None = None
 
     def run(self, script: Script[Result]) -> Result:
         """Run a script to its end.
@@ -96,9 +101,9 @@ class Driver:
                     answer = self._carry_out(step)
                 except BaseException as raised:
                     if self._connection.closed:
-                        note_loss(self._called, self._engine)
-                        raise ConnectionLostError(describe(raised)) from raised
-                    error = raised
+                        called, cause = self._called or self._suspects, raised if self._called else self._raised
+                        raise lost(called, self._engine, cause or raised, self._began) from raised
+                    error = self._raised = raised
         finally:
             script.close()
             if not self._connection.closed:
@@ -117,12 +122,14 @@ class Driver:
                 return self._begin(step.pipelined)
             case Commit():
                 self._commit()
-                return forget_losses(self._called, self._engine)
+                self._called = []
+                return None
             case Rollback():
                 return self._rollback()
 
     def _begin(self, pipelined: bool) -> None:
-        self._called = []
+        self._suspects, self._called = self._called, []  # a session's end may show only after its last words
+        self._began = time.monotonic()
         self._pipelined = pipelined
         if pipelined:
             self._sync = (self._pipeline.enter_context(self._connection.pipeline())).sync
@@ -221,6 +228,9 @@ class AsyncDriver:
         self._sync: Callable[[], Awaitable[None]]
         self._prefix: list[Statement] = []
         self._called: list[Item] = []
+        self._began = 0.0
+        self._suspects: list[Item] = []
+        self._raised: BaseException | None = None
 
     async def run(self, script: Script[Result]) -> Result:
         """As `Driver.run`."""
@@ -237,11 +247,11 @@ class AsyncDriver:
                     answer = await self._carry_out(step)
                 except BaseException as raised:
                     if self._connection.closed:
-                        note_loss(self._called, self._engine)
-                        raise ConnectionLostError(describe(raised)) from raised
+                        called, cause = self._called or self._suspects, raised if self._called else self._raised
+                        raise lost(called, self._engine, cause or raised, self._began) from raised
                     if isinstance(raised, asyncio.CancelledError) and is_cancelled():
                         raise  # the worker's own wish, not the handler's failure
-                    error = raised
+                    error = self._raised = raised
         finally:
             script.close()
             if not self._connection.closed:
@@ -260,12 +270,14 @@ class AsyncDriver:
                 return await self._begin(step.pipelined)
             case Commit():
                 await self._commit()
-                return forget_losses(self._called, self._engine)
+                self._called = []
+                return None
             case Rollback():
                 return await self._rollback()
 
     async def _begin(self, pipelined: bool) -> None:
-        self._called = []
+        self._suspects, self._called = self._called, []  # a session's end may show only after its last words
+        self._began = time.monotonic()
         self._pipelined = pipelined
         if pipelined:
             self._sync = (await self._pipeline.enter_async_context(self._connection.pipeline())).sync
@@ -304,7 +316,7 @@ class AsyncDriver:
         try:
             with span(item, self._engine):
                 try:
-                    await handler.function(item.command, context)
+                    await call_within(handler, item.command, context)
                 except STEERING as error:
                     raise EscapedError(describe(error)) from error
             connection.guarded = False
@@ -351,19 +363,6 @@ class AsyncDriver:
             await self._pipeline.aclose()
         if not self._connection.closed and self._connection.info.transaction_status != TransactionStatus.IDLE:
             await self._connection.rollback()
-
-
-def note_loss(called: list[Item], engine: Engine) -> None:
-    """Any of the commands called in the transaction may be at fault."""
-    for item in called:
-        engine.losses[item.id] = engine.losses.get(item.id, 0) + 1
-
-
-def forget_losses(called: list[Item], engine: Engine) -> None:
-    """They are innocent, or have their verdict."""
-    if engine.losses:
-        for item in called:
-            engine.losses.pop(item.id, None)
 
 
 def is_cancelled() -> bool:

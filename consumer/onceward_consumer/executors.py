@@ -26,6 +26,7 @@ from onceward_consumer.drivers import AsyncDriver, Driver
 from onceward_consumer.groups import run_group
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.lanes import Run
+from onceward_consumer.losses import SessionTimedOutError
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy
 from onceward_consumer.pace import MOST, Pace
@@ -54,6 +55,8 @@ class Backoff:
 
     def failed(self, error: BaseException) -> float:
         """Note a failure; returns how many seconds to wait."""
+        if isinstance(error, SessionTimedOutError):
+            return 0.0
         if self._since is None:
             self._since = time.monotonic()
             log.emit(events.DATABASE_LOST, service=self._service, error=error)

@@ -48,6 +48,14 @@ class Reject(Exception):
         super().__init__(self.reason)
 
 
+class OverrunError(TimeoutError):
+    """The engine ended a call that took too long; `reason` says which limit it was."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
 @dataclass(frozen=True, slots=True)
 class Transient:
     """Worth another attempt, within the policy."""
@@ -164,6 +172,8 @@ def _of_group(group: BaseExceptionGroup[Any], rules: Rules, now: datetime, depth
 
 def _of_class(error: BaseException) -> Verdict | None:
     match error:
+        case OverrunError():
+            return Transient(error.reason)
         case TimeoutError():
             return Transient("timeout")
         case ConnectionError():
@@ -230,6 +240,8 @@ def _reason(error: BaseException) -> str:
     >>> _reason(KeyError()), _reason(OSError())
     ('key_error', 'os_error')
     """
+    if isinstance(error, OverrunError):
+        return error.reason
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()[:60]
 
 

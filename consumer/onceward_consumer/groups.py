@@ -13,11 +13,12 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from onceward_consumer import settle
+from onceward_consumer import losses, settle
 from onceward_consumer.admission import HELD, admit
-from onceward_consumer.connections import ConnectionLostError, NeedsResultError
+from onceward_consumer.connections import NeedsResultError
 from onceward_consumer.deliveries import Address
 from onceward_consumer.failure_outcomes import outcome_of
+from onceward_consumer.failures import OverrunError
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mode, Mood
 from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Done, Failed, Outcome
@@ -29,7 +30,6 @@ _NEXT: Final = Busy(timedelta(0))
 _LOCKED_REST: Final = timedelta(milliseconds=500)
 _MOST_COLLISIONS: Final = 5
 _MOST_STALLS: Final = 20
-_MOST_LOSSES: Final = 3
 
 COLLISIONS: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 PASSING: Final = (*COLLISIONS, errors.LockNotAvailable)
@@ -84,6 +84,7 @@ def transaction(
         if rows := settle.statements(items, engine, engine.clock.latest()):
             yield Execute(rows)
         yield Commit()
+        losses.forget(items, engine)
         return failures
     except NeedsResultError as error:
         raise _AgainError(Mode.CAREFUL, error) from error
@@ -104,9 +105,9 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
         if stopped and (item.outcome is None or item.unresolved) and item.ordered and item.delivery.address in stopped:
             item.outcome = stopped[item.delivery.address]
         if item.outcome is None:
-            verdict = judged or _given_up(item, engine)
-            if verdict is not None:
-                item.outcome = outcome_of(verdict, item, engine.clock.latest())
+            known = judged or losses.verdict(item, engine)
+            if known is not None:
+                item.outcome = outcome_of(known, item, engine.clock.latest())
             else:
                 try:
                     yield Call(item, savepoint)
@@ -121,13 +122,6 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
                     item.outcome = outcome_of(error, item, engine.clock.latest())
         stops(item, stopped)
     return failures
-
-
-def _given_up(item: Item, engine: Engine) -> BaseException | None:
-    """An error for a command whose runs have lost their connection so often that it is its handler's doing."""
-    if engine.losses.get(item.id, 0) < _MOST_LOSSES:
-        return None
-    return ConnectionLostError("Its runs lose their connection to PostgreSQL, one after the other.")
 
 
 def stop_followers(items: Sequence[Item]) -> None:
@@ -166,8 +160,10 @@ def stops(item: Item, stopped: dict[Address, Outcome]) -> None:
 
 def _consider(error: BaseException, mode: Mode) -> None:
     """Return if the exception is the handler's own and its savepoint undid what it had done."""
-    if mode is Mode.SWIFT:
-        raise _AgainError(Mode.CAREFUL if isinstance(error, psycopg.Error) else Mode.GUARDED, error) from error
+    overran = isinstance(error, OverrunError)  # what was under way when it was cancelled may have spoilt the pipeline
+    if mode is Mode.SWIFT or (mode is Mode.GUARDED and overran):
+        careful = overran or isinstance(error, psycopg.Error)
+        raise _AgainError(Mode.CAREFUL if careful else Mode.GUARDED, error) from error
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, psycopg.Error) and (mode is Mode.GUARDED or isinstance(found, PASSING)):

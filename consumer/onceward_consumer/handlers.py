@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from onceward_consumer.failures import NO_RULES, Rules
+from onceward_consumer.failures import NO_RULES, OverrunError, Rules
 from onceward_consumer.policy import RetryPolicy
 from onceward_schemas.command import Command
 
@@ -43,3 +44,20 @@ class Handler:
     def type(self) -> str:
         """The command's full name."""
         return self.command.SCHEMA.name
+
+
+async def call_within(handler: Handler, command: Any, context: Any) -> None:
+    """Call an asynchronous handler, and cancel it when its max_runtime is over.
+
+    Raises: OverrunError; and what the handler raises.
+    """
+    if handler.max_runtime is None:
+        await handler.function(command, context)
+        return
+    try:
+        async with asyncio.timeout(handler.max_runtime.total_seconds()) as limit:
+            await handler.function(command, context)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise OverrunError("max_runtime", f"It ran longer than its max_runtime, {handler.max_runtime}.") from error

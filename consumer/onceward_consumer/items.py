@@ -46,6 +46,9 @@ class Engine:
     """Types on the group's lanes that it leaves to others."""
     losses: dict[UUID, int] = field(default_factory=dict)
     """Commands in whose transaction the connection was lost, and how often. It may be their handler's doing."""
+    overran: set[UUID] = field(default_factory=set)
+    """Those of them that were alone in a transaction that PostgreSQL ended for its length."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
 
 
 @dataclass(slots=True, eq=False)

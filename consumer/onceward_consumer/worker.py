@@ -108,6 +108,7 @@ class Worker:
             ignores=app.ignores,
             reach=self._options.reach,
             lock_timeout=self._options.lock_timeout,
+            transaction_timeout=self._options.transaction_timeout,
         )
         self._kinds = kinds_of(self._engine)
         self._wakeups = Wakeups(self._kinds)

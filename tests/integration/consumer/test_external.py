@@ -137,7 +137,7 @@ def test_a_call_beyond_its_runtime_is_cancelled(services: Services, database: st
         eventually(lambda: group.states() == {"done": 1, "dead": 1} and group.settled(), "end")
     assert gateway.running == 0
     assert group.query("select reason from onceward.attempts order by attempt") == [
-        ("timeout",),
+        ("max_runtime",),
         ("attempts_exhausted",),
     ]
 
