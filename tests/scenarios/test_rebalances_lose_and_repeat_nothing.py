@@ -35,7 +35,8 @@ def test_rebalances_lose_and_repeat_nothing(
                     wait_until(started + 1.2 * change)
                     attack.start()
                     if change % 2:
-                        leaver = next(p for p in attack.running() if p not in leavers)
+                        registered = {pid for (pid,) in attack.group.query("select pid from onceward.workers")}
+                        leaver = next(p for p in attack.running() if p not in leavers and p.pid in registered)
                         leaver.send_signal(signal.SIGTERM)
                         leavers.append(leaver)
             eventually(attack.finished, "end", 40)
