@@ -18,6 +18,9 @@ from onceward_schemas.errors import TransactionError
 
 Row = TypeVar("Row")
 
+# This module uses private parts of psycopg (names that begin with _): they are those of 3.3, to which pyproject.toml pins
+# it, and tests/unit/consumer/test_psycopg_has_what_the_engine_reaches_into.py says what another version lacks.
+
 _AT_ONCE = 16
 """Statements that are sent to the server together."""
 
