@@ -84,6 +84,8 @@ class KafkaSink:
         self._fatal: KafkaError | None = None
         self.reports: tuple[tuple[KafkaError, Message], ...] = ()
         """Deliveries that failed, not looked at yet."""
+        self.refusals = 0
+        """How many producers failed one after the other for a cause that no parked row removes, and nothing got through."""
         self.lost_since: float | None = None
         """Since when no broker answers, as far as the client has said."""
         self._producer = self._build()
@@ -158,6 +160,7 @@ class KafkaSink:
 
     def heard(self) -> None:
         """A broker has acknowledged something lately."""
+        self.refusals = 0
         if self.lost_since is not None:
             log.emit(events.BROKER_BACK, service="relay", seconds=round(time.monotonic() - self.lost_since, 3))
             self.lost_since = None
@@ -186,6 +189,8 @@ class KafkaSink:
         """Drop what is queued and begin with a new producer. What was on its way may still arrive, as a repeat."""
         old = self._producer
         _let_go(old)
+        if self.failure is None or self.failure.code() not in _POISON | _TOPIC:
+            self.refusals += 1
         self.failure = self._fatal = None
         self.reports = ()
         self._producer = self._build()

@@ -121,7 +121,10 @@ def _round(
             forwarder.forward(row, batch)
         sink.poll(0)
         pulse()
+    parked = forwarder.parked
     settle(batches, forwarder, sink, pulse)
+    if len(values) > forwarder.parked - parked:
+        sink.heard()
     seq = layout.columns.index(layout.seq)
     numbers = [int.from_bytes(row[seq] or b"", signed=True) for row in values]
     delete = sql.SQL("delete from {} where {} = any (%s)").format(

@@ -144,7 +144,8 @@ class Relay:
             self._sink.close()
 
     def _retry(self, loop: Loop, error: Exception) -> None:
-        delay = _BACK_OFF_SECONDS[min(self._failures, len(_BACK_OFF_SECONDS) - 1)]
+        failures = max(self._failures, self._sink.refusals - 1)  # a stream may begin although Kafka refuses every batch
+        delay = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
         self._failures += 1
         self._reconnects.inc()
         log.emit(events.RELAY_RECONNECTING, slot=self._slot, error=error, delay_seconds=delay)
