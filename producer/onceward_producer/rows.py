@@ -59,16 +59,18 @@ class Draft(NamedTuple):
         return self.dedupe_key is None and self.not_before is None
 
 
+def _publish(drafts: str) -> str:
+    return query("onceward_producer", "publish_drafts").replace("{drafts}", query("onceward_producer", drafts))
+
+
 INSERT_ONE: Final = query("onceward_producer", "insert_one")
 """One row; its parameters are the row itself."""
 INSERT_MANY: Final = query("onceward_producer", "insert_many")
 """Any number of rows in one statement; its parameters are `arrays(rows)`."""
-PUBLISH_DRAFTS: Final = query("onceward_producer", "publish_drafts")
+PUBLISH_DRAFTS: Final = _publish("drafts_many")
 """Any number of drafts, dedupe keys and `not_before` included, in one statement; its parameters are
 `draft_arrays(drafts)`. Returns (id that counts, whether it was there before) for each draft, in order."""
-PUBLISH_DRAFT: Final = (
-    PUBLISH_DRAFTS.replace("[])", ")").replace("unnest(", "(values (", 1).replace(") with ordinality", ", 1))", 1)
-)
+PUBLISH_DRAFT: Final = _publish("draft_one")
 """The same for one draft; its parameters are `draft_values(draft)`, which drivers send at a third of the cost."""
 
 

@@ -39,11 +39,9 @@ def move_due(connection: psycopg.Connection[Any], limit: int = _BATCH) -> int | 
             return None
         try:
             with connection.transaction():
-                found = connection.execute(move, {"limit": limit}).fetchone()
+                found = connection.execute(move.replace("{busy}", ""), {"limit": limit}).fetchone()
         except errors.LockNotAvailable:
-            found = connection.execute(
-                move.replace("for update", "for update skip locked"), {"limit": limit}
-            ).fetchone()
+            found = connection.execute(move.replace("{busy}", "skip locked"), {"limit": limit}).fetchone()
     return int(found[0]) if found else 0
 
 

@@ -1,14 +1,9 @@
--- Takes what rows.draft_arrays() returns. Drops duplicates, sends what is not due to onceward.delayed and the rest to the
--- outbox; returns for each draft, in order, the id that counts and whether it was there before.
+-- Drops duplicates, sends what is not due to onceward.delayed and the rest to the outbox; returns for each draft, in
+-- order, the id that counts and whether it was there before. The placeholder is for drafts_many.sql or draft_one.sql.
 -- A publisher with the same dedupe key waits on its row for the other one's transaction: whichever commits first counts.
 -- The no-op update exists so that the row is returned although this statement's snapshot is older than it.
 with given as (
-    select * from unnest(
-        cast(%s as uuid[]), cast(%s as text[]), cast(%s as text[]), cast(%s as text[]), cast(%s as bytea[]),
-        cast(%s as text[]), cast(%s as int[]), cast(%s as int[]), cast(%s as text[]), cast(%s as uuid[]),
-        cast(%s as text[]), cast(%s as text[]),
-        cast(%s as text[]), cast(%s as float8[]), cast(%s as timestamptz[])
-    ) with ordinality as draft (
+    select * from {drafts} as draft (
         id, aggregatetype, aggregateid, type, payload, topic, version, attempt, tenant, run_id, traceparent, context,
         dedupe_key, window_seconds, not_before, position
     )

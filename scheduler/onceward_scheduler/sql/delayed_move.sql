@@ -1,4 +1,5 @@
 -- Due commands go to the outbox, earliest first; among equals in the order of publishing.
+-- The placeholder says what becomes of a row that somebody has locked: nothing (it is waited for), or `skip locked`.
 with due as (
     delete from onceward.delayed
     where seq in (
@@ -6,7 +7,7 @@ with due as (
         where not_before <= clock_timestamp()
         order by not_before, seq
         limit %(limit)s
-        for update
+        for update {busy}
     )
     returning *
 ), moved as (
