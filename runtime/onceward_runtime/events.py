@@ -94,7 +94,7 @@ RECORD_UNREADABLE = _event(
     "A record cannot be read and became a dead letter.",
     *("topic", "partition", "offset", "group", "reason", "error"),
 )
-HANDLER_SLOW = _event("handler.slow", "warning", "A handler runs longer than its limit.", *_COMMAND, "seconds")
+HANDLER_SLOW = _event("handler.slow", "warning", "A call ran longer than its limit; told once it ended.", *_COMMAND, "seconds")
 WORKER_REGISTERED = _event(
     "worker.registered", "info", "A worker has its identity.", "incarnation", "group", "host", "pid"
 )
@@ -144,7 +144,7 @@ RELAY_CLEANED = _event("relay.cleaned", "debug", "Relayed rows were deleted from
 RELAY_POLLING = _event("relay.polling", "warning", "The relay polls, since it cannot stream.", "reason")
 
 LEADERSHIP_TAKEN = _event("leadership.taken", "info", "This scheduler leads a partition.", "app", "partition", "epoch")
-LEADERSHIP_LOST = _event("leadership.lost", "info", "It leads it no longer.", "app", "partition", "epoch", "reason")
+LEADERSHIP_LOST = _event("leadership.lost", "info", "It leads it no longer.", "app", "partition", "reason")
 TICK_EMITTED = _event(
     "tick.emitted",
     "info",

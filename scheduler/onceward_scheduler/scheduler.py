@@ -158,11 +158,8 @@ class Scheduler:
 
     def _report(self, emitted: Emitted) -> None:
         for partition in emitted.fenced:
-            epoch = self._epochs.pop(partition, None)
-            if epoch is not None:
-                reason = "another process has a later epoch"
-                log.emit(events.LEADERSHIP_LOST, app=self._app, partition=partition, epoch=epoch, reason=reason)
-                self._leadership.rejoin()
+            if self._epochs.pop(partition, None) is not None:
+                self._leadership.rejoin()  # which says that it leads no longer
         for planned, tick in emitted.ticks:
             where = {"app": self._app, "schedule": planned.schedule.id, "scheduled_at": tick.scheduled_at}
             events.TICKS.labels(self._app, tick.outcome).inc()
