@@ -52,6 +52,7 @@ class DatabaseLoop:
         self._failures = 0
         self._lost_at: float | None = None
         self._expected_by = 0.0
+        self._pipe_lock = threading.Lock()
         self._wake_read, self._wake_write = -1, -1
 
     def start(self) -> None:
@@ -73,16 +74,18 @@ class DatabaseLoop:
             return
         self.wake()
         self._thread.join()
-        for end in (self._wake_read, self._wake_write):
-            if end >= 0:
-                os.close(end)
-        self._wake_read = self._wake_write = -1
+        with self._pipe_lock:
+            for end in (self._wake_read, self._wake_write):
+                if end >= 0:
+                    os.close(end)
+            self._wake_read = self._wake_write = -1
 
     def wake(self) -> None:
         """End the present sleep: there may be something to do."""
-        if self._wake_write >= 0:
-            with contextlib.suppress(BlockingIOError):  # a full pipe wakes it too
-                os.write(self._wake_write, b"!")
+        with self._pipe_lock:  # after stop() the number may be that of another file
+            if self._wake_write >= 0:
+                with contextlib.suppress(BlockingIOError):  # a full pipe wakes it too
+                    os.write(self._wake_write, b"!")
 
     def alive(self) -> bool:
         """Whether the thread runs and no step takes unreasonably long, or was stopped."""
