@@ -58,4 +58,4 @@ services: install ## Start Kafka, PostgreSQL and the registry for development
 	$(BIN)/onceward dev up
 
 clean: ## Remove caches and the virtual environment
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
