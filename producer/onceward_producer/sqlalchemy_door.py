@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
-from sqlalchemy.util import await_only
 
 from onceward_producer.doors import CLOSED, by_sqlstate, numbered, refuse_inherited, run
 from onceward_producer.work import Execute, Insert, Rows, Step, T, Warm, Work
 from onceward_schemas.errors import DatabaseError, TransactionError
+
+if TYPE_CHECKING:  # it needs greenlet, which SQLAlchemy 2.1 does not install by itself
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
 class SqlalchemyDoor:
@@ -38,6 +40,8 @@ class SqlalchemyDoor:
         assert self._connection is not None
         if isinstance(step, Warm):
             if self._in_greenlet:
+                from sqlalchemy.util import await_only
+
                 await_only(asyncio.to_thread(step.load))
             else:
                 step.load()
@@ -58,21 +62,30 @@ class SqlalchemyDoor:
 
 def carried_out(transaction: object, work: Work[T]) -> T | Coroutine[Any, Any, T]:
     """Carry out the work on any of SQLAlchemy's transactions; a coroutine for its async ones."""
-    if isinstance(transaction, scoped_session | async_scoped_session):
+    if isinstance(transaction, scoped_session):
         transaction = transaction()
     if isinstance(transaction, Session | Connection):
         return run(SqlalchemyDoor(transaction), work)
-    if isinstance(transaction, AsyncSession | AsyncConnection):
-        return _in_greenlet(transaction, work)
+    if "sqlalchemy.ext.asyncio" in sys.modules:  # where the async transactions' classes come from
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+        if isinstance(transaction, async_scoped_session):
+            transaction = transaction()
+        if isinstance(transaction, AsyncSession):
+            return _in_session(transaction, work)
+        if isinstance(transaction, AsyncConnection):
+            return _on_connection(transaction, work)
     raise TransactionError(
         f"A {type(transaction).__name__} is not a transaction to publish in.",
         remedy="Pass a SQLAlchemy Session or Connection, a psycopg Connection, or one of their async forms.",
     )
 
 
-async def _in_greenlet(transaction: AsyncSession | AsyncConnection, work: Work[T]) -> T:
-    if isinstance(transaction, AsyncSession):
-        return await transaction.run_sync(lambda session: run(SqlalchemyDoor(session, in_greenlet=True), work))
+async def _in_session(transaction: AsyncSession, work: Work[T]) -> T:
+    return await transaction.run_sync(lambda session: run(SqlalchemyDoor(session, in_greenlet=True), work))
+
+
+async def _on_connection(transaction: AsyncConnection, work: Work[T]) -> T:
     if transaction.closed:  # which run_sync would say in a way of its own
         raise TransactionError(CLOSED, remedy="Publish before the connection is closed, or on another one.")
     return await transaction.run_sync(lambda connection: run(SqlalchemyDoor(connection, in_greenlet=True), work))
