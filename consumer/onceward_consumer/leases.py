@@ -61,7 +61,7 @@ def _lease(
             _judge_crash(item, engine)
     stop_followers(items)
     statements = settle.statements([i for i in items if i.outcome is not None], engine, now)
-    taken = [i for i in items if i.outcome is None and i.known]
+    taken = [i for i in items if i.outcome is None and (i.known or i.attempt != 1)]  # a fresh row says 1
     if taken:
         statements += [_running(taken, engine), *settle.crashes([i for i in taken if i.crashed], engine)]
     if leased:

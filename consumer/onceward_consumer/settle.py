@@ -98,10 +98,10 @@ def _ledger(items: Iterable[Item], engine: Engine) -> list[Statement]:
     forgotten: list[UUID] = []
     for item in items:
         outcome = item.outcome
-        if isinstance(outcome, Busy):
+        if isinstance(outcome, Busy | Round):
             if not item.known:
                 forgotten.append(item.id)
-        elif not isinstance(outcome, Duplicate | Round) and (item.known or not isinstance(outcome, Done)):
+        elif not isinstance(outcome, Duplicate) and (item.known or not isinstance(outcome, Done)):
             changed.append(item)
     result = []
     if forgotten:
