@@ -56,11 +56,12 @@ def _requeue(connection: psycopg.Connection[Any], rows: Sequence[Any], engine: E
             items[item.id] = item
     if not items:
         return 0
-    moved = [row[0] for row in connection.execute(_REQUEUE, (engine.group, list(items))).fetchall()]
+    moved = {row[0] for row in connection.execute(_REQUEUE, (engine.group, list(items))).fetchall()}
     connection.execute(_REMOVE, (engine.group, list(items)))
     outbox = []
-    for identity in sorted(moved):
-        item = items[identity]
+    for item in items.values():  # in the order of their arrival
+        if item.id not in moved:
+            continue
         context = item.envelope.context if item.envelope is not None else Context()
         if discard:
             context = dataclasses.replace(context, deadline=_LONG_AGO)
