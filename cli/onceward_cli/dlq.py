@@ -29,6 +29,8 @@ app = typer.Typer(help="Judge dead letters: list, show, replay, discard.", no_ar
 _ANY = "any"
 _HEX_BYTES = 64
 _REFUSALS_SHOWN = 20
+_LEAST = ("state", "lane", "attempts", "app", "dead_at", "key", "type", "error")
+"""What a narrow terminal can do without, in this order."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Command ids.")]
 Group = Annotated[str | None, typer.Option("--app", "--group", help="The app, which is the consumer group.")]
@@ -82,7 +84,7 @@ def list_(
     wanted = _filter(group, lane, type_, reason, key, run, since, state)
     with _connected() as connection:
         found = dead_letters.find(connection, wanted, limit + 1)
-    show([_line(letter) for letter in found[:limit]], output, empty="No dead letters.")
+    show([_line(letter) for letter in found[:limit]], output, empty="No dead letters.", least=_LEAST)
     if len(found) > limit:
         say(f"There are more than {limit}; see --limit, or `onceward dlq groups`.")
 
@@ -109,7 +111,7 @@ def show_(
     print("\nHeaders")
     show_one(headers, output)
     print("\nFailed attempts")
-    show(attempts, output, empty="None is on record.")
+    show(attempts, output, empty="None is on record.", least=("worker", "at"))
 
 
 @app.command()

@@ -18,6 +18,9 @@ app = typer.Typer(help="Look into the outbox and decide on parked rows.", no_arg
 parked = typer.Typer(help="Rows that Kafka will never accept as they are.", no_args_is_help=True)
 app.add_typer(parked, name="parked")
 
+_LEAST = ("decided_because", "decided_by", "state", "parked_at", "id", "bytes", "error")
+"""What a narrow terminal can do without, in this order; rows are named by their `seq`."""
+
 Seqs = Annotated[list[int] | None, typer.Argument(help="Numbers of the rows, as `list` shows them.")]
 Topic = Annotated[str | None, typer.Option(help="Only rows of this topic.")]
 Key = Annotated[str | None, typer.Option(help="Only rows of this key.")]
@@ -41,7 +44,7 @@ def list_rows(
     """List rows in the order in which they were published."""
     selection = Selection(topic=topic, key=key, reason=reason, state=None if state == "any" else state)
     with _connected() as connection:
-        show(decisions.parked_rows(connection, selection, limit), output, empty="No row is parked.")
+        show(decisions.parked_rows(connection, selection, limit), output, empty="No row is parked.", least=_LEAST)
 
 
 @parked.command()

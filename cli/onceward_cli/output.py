@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +31,11 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 
 _PIPE_WIDTH = 200
 """Of a table that no terminal bounds."""
+_GAP = 3
+"""Between two columns, the edges counted as one more."""
+_ONE_LINE = ("error", "why")
+"""Columns that end in an ellipsis where they do not fit; the rest of the text is in `show` and in JSON."""
+_ONE_LINE_LEAST = 24
 
 
 def screen(*, stderr: bool = False) -> Console:
@@ -39,16 +46,28 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 def show(
-    rows: Iterable[Mapping[str, Any]], output: Output, *, empty: str = "Nothing.", title: str | None = None
+    rows: Iterable[Mapping[str, Any]],
+    output: Output,
+    *,
+    empty: str = "Nothing.",
+    title: str | None = None,
+    least: Sequence[str] = (),
 ) -> None:
-    """Print rows that have the same keys. JSON is one array, a table has the keys as its heads."""
+    """Print rows that have the same keys. JSON is one array, a table has the keys as its heads.
+
+    A table that is too wide for the terminal leaves out the columns of `least`, the first one first; ids are never folded.
+    """
     found = list(rows)
     if output is Output.JSON:
         print(as_json(found))
     elif not found:
         say(empty)
     else:
-        screen().print(_table(found, title))
+        console = screen()
+        names = _fitting(found, least, console.width)
+        console.print(_table(found, names, title, console.width))
+        if left_out := [_head(name) for name in found[0] if name not in names]:
+            say(f"Left out for want of room: {', '.join(left_out)}. A wider terminal or `--output json` shows all.")
 
 
 def show_one(fields: Mapping[str, Any], output: Output, *, title: str | None = None) -> None:
@@ -96,14 +115,54 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], title: str | None) -> Table:
+def _fitting(rows: Sequence[Mapping[str, Any]], least: Sequence[str], width: int) -> list[str]:
+    """The columns that stay: each of `least` goes while the others are still too wide."""
+    names = list(rows[0])
+    needed = {name: _width(rows, name) for name in names}
+    needed |= {name: min(needed[name], _ONE_LINE_LEAST) for name in names if name in _ONE_LINE}
+    for name in least:
+        if sum(needed[each] + _GAP for each in names) <= width:
+            break
+        if name in names:
+            names.remove(name)
+    return names
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], title: str | None, width: int) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for name in rows[0]:
-        numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
-        table.add_column(_head(name), justify="right" if numbers else "left", overflow="fold")
+    others = sum(_width(rows, name) + _GAP for name in names if name not in _ONE_LINE)
+    for name in names:
+        values = [row.get(name) for row in rows]
+        numbers = all(isinstance(value, int | float | None) for value in values)
+        justify: Literal["left", "right"] = "right" if numbers else "left"
+        if name in _ONE_LINE:
+            most = max(_ONE_LINE_LEAST, width - others - _GAP)
+            table.add_column(_head(name), no_wrap=True, overflow="ellipsis", max_width=most)
+        elif any(_has_ids(value) for value in values):
+            table.add_column(_head(name), no_wrap=True, min_width=_width(rows, name))
+        else:
+            table.add_column(_head(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
+        table.add_row(*(_shown(name, row.get(name)) for name in names))
     return table
+
+
+def _shown(name: str, value: Any) -> Text:
+    cell = _cell(value)
+    if name in _ONE_LINE:
+        return Text(" ".join(cell.plain.split()))
+    return cell
+
+
+def _width(rows: Sequence[Mapping[str, Any]], name: str) -> int:
+    cells = (line for row in rows for line in _shown(name, row.get(name)).plain.splitlines())
+    return max((cell_len(line) for line in (_head(name), *cells)), default=0)
+
+
+def _has_ids(value: Any) -> bool:
+    return isinstance(value, UUID) or (
+        isinstance(value, list | tuple) and any(isinstance(each, UUID) for each in value)
+    )
 
 
 def _head(name: str) -> str:
@@ -117,6 +176,8 @@ def _cell(value: Any) -> Text:
         return Text(value.isoformat(sep=" ", timespec="seconds"))
     if isinstance(value, bool):
         return Text("yes" if value else "no")
+    if _has_ids(value) and not isinstance(value, UUID):
+        return Text("\n".join(str(each) for each in value))
     if isinstance(value, list | tuple | set | frozenset):
         return Text(", ".join(str(_cell(each)) for each in value))
     return Text(value if isinstance(value, str) else str(_plain(value)))

@@ -30,6 +30,8 @@ app = typer.Typer(help="Follow bulk operations and retry what failed.", no_args_
 
 _REFRESH_SECONDS = 0.5
 _STILL = timedelta(minutes=5)
+_LEAST = ("progressed_at", "created_at", "business_key", "failed", "stages")
+"""What a narrow terminal can do without, in this order."""
 _STATES: tuple[RunState, ...] = (*OPEN, "completed", "completed_with_errors")
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
@@ -50,7 +52,7 @@ def list_(
             found = stuck(connection, duration(still_for, "--still-for"), limit=limit)
         else:
             found = list_runs(connection, kind=kind, states=_states(state), limit=limit)
-    show([_line(run) for run in found], output, empty="No runs.")
+    show([_line(run) for run in found], output, empty="No runs.", least=_LEAST)
 
 
 @app.command("show")
@@ -92,7 +94,7 @@ def failed(
         }
         for item in found[:limit]
     ]
-    show(rows, output, empty="No item has failed.")
+    show(rows, output, empty="No item has failed.", least=("reason", "stage"))
     if len(found) > limit:
         say(f"There are more than {limit}; see --limit.")
 

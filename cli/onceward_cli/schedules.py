@@ -39,7 +39,12 @@ def list_(app_name: AppName = None, limit: Limit = 200, output: OutputOption = O
         }
         for one in found
     ]
-    show(rows, output, empty="No schedules. They are written down when `onceward scheduler` starts.")
+    show(
+        rows,
+        output,
+        least=("state", "last", "app"),
+        empty="No schedules. They are written down when `onceward scheduler` starts.",
+    )
 
 
 @app.command()
@@ -67,7 +72,7 @@ def history(
         }
         for one in found
     ]
-    show(rows, output, empty="No ticks.")
+    show(rows, output, empty="No ticks.", least=("app", "late_by_seconds", "reason", "schedule"))
 
 
 @contextmanager
