@@ -11,12 +11,12 @@ import typer
 
 from onceward_cli.output import Output, OutputOption, say, show, show_one
 from onceward_runtime import settings
+from onceward_runtime.registry import registry_client
 from onceward_schemas import registration
 from onceward_schemas.avsc import load_folder
 from onceward_schemas.errors import RegistryUnavailableError, SchemaError
 from onceward_schemas.generate import generated_module
 from onceward_schemas.registration import State, Verdict
-from onceward_schemas.registry import RegistryClient
 
 app = typer.Typer(help="Generate command classes; check and register schemas.", no_args_is_help=True)
 
@@ -71,7 +71,7 @@ def check(
     verdicts: tuple[Verdict, ...] = ()
     if registry is not False:
         try:
-            verdicts = registration.plan(files, _registry())
+            verdicts = registration.plan(files, registry_client(settings.load()))
         except RegistryUnavailableError as error:
             if registry:
                 raise
@@ -90,19 +90,7 @@ def register(
 ) -> None:
     """Register new types and versions. Where one is refused, nothing is registered and the exit code is 1."""
     files = load_folder(folder)
-    _report((registration.plan if dry_run else registration.register)(files, _registry()), output)
-
-
-def _registry() -> RegistryClient:
-    found = settings.load()
-    password = found.registry_password
-    return RegistryClient(
-        found.registry_url,
-        user=found.registry_user,
-        password=password.get_secret_value() if password else None,
-        timeout_seconds=found.registry_timeout.total_seconds(),
-        ca_location=str(found.registry_ssl_ca) if found.registry_ssl_ca else None,
-    )
+    _report((registration.plan if dry_run else registration.register)(files, registry_client(settings.load())), output)
 
 
 def _report(verdicts: tuple[Verdict, ...], output: Output) -> None:

@@ -30,11 +30,12 @@ from onceward_consumer.poller import Poller
 from onceward_consumer.release import Wakeups
 from onceward_consumer.tenures import TopicIds
 from onceward_runtime import events, kafka, log, migrate, postgres
+from onceward_runtime.registry import registry_client
 from onceward_runtime.settings import Settings
 from onceward_schemas import topics as topic_names
 from onceward_schemas.codec import Codec
 from onceward_schemas.errors import SettingsError
-from onceward_schemas.registry import Registry, RegistryClient
+from onceward_schemas.registry import Registry
 
 _STALL_SECONDS: Final = 60.0
 
@@ -96,7 +97,7 @@ class Worker:
         self._options = options or WorkerOptions()
         host, pid = socket.gethostname(), os.getpid()
         self.incarnation = uuid.uuid4()
-        codec = Codec(registry or registry_of(settings), commands=[h.command for h in app.handlers.values()])
+        codec = Codec(registry or registry_client(settings), commands=[h.command for h in app.handlers.values()])
         self._engine = Engine(
             group=app.name,
             incarnation=self.incarnation,
@@ -318,15 +319,3 @@ def _delay(label: str) -> timedelta:
     number, unit = re.fullmatch(r"(\d+)(ms|s|m|h|d)", label).groups()  # type: ignore[union-attr]
     names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     return timedelta(**{names[unit]: int(number)})
-
-
-def registry_of(settings: Settings) -> RegistryClient:
-    """The registry that the settings name."""
-    password = settings.registry_password
-    return RegistryClient(
-        settings.registry_url,
-        user=settings.registry_user,
-        password=password.get_secret_value() if password is not None else None,
-        timeout_seconds=settings.registry_timeout.total_seconds(),
-        ca_location=str(settings.registry_ssl_ca) if settings.registry_ssl_ca is not None else None,
-    )

@@ -6,10 +6,10 @@ import os
 import threading
 
 from onceward_producer.outbox import Outbox
+from onceward_runtime.registry import registry_client
 from onceward_runtime.settings import Settings, load
 from onceward_schemas.codec import Codec
 from onceward_schemas.command import Command
-from onceward_schemas.registry import RegistryClient
 
 
 class AmbientCodec:
@@ -46,16 +46,7 @@ class AmbientCodec:
 
 def codec_for(settings: Settings) -> Codec:
     """A codec on the registry of the settings; connects to nothing yet."""
-    password = settings.registry_password
-    return Codec(
-        RegistryClient(
-            settings.registry_url,
-            user=settings.registry_user,
-            password=password.get_secret_value() if password else None,
-            timeout_seconds=settings.registry_timeout.total_seconds(),
-            ca_location=str(settings.registry_ssl_ca) if settings.registry_ssl_ca else None,
-        )
-    )
+    return Codec(registry_client(settings))
 
 
 outbox = Outbox(AmbientCodec())

@@ -11,6 +11,7 @@ import pytest
 
 from onceward_producer import default
 from onceward_producer.default import AmbientCodec, codec_for
+from onceward_runtime import registry
 from onceward_runtime.settings import Settings
 from onceward_schemas.errors import SettingsError
 
@@ -72,7 +73,7 @@ def test_a_bad_setting_is_told_at_first_use_and_not_at_import(monkeypatch: pytes
 
 def test_the_registrys_settings_are_all_used(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(default, "RegistryClient", lambda url, **options: given.update(options, url=url))
+    monkeypatch.setattr(registry, "RegistryClient", lambda url, **options: given.update(options, url=url))
     codec_for(
         Settings.model_validate(
             {
