@@ -34,7 +34,7 @@ class Buffer:
         """How often `poke` was called."""
         self.closed = False
         self.finished = 0
-        """How many ever finished: what liveness watches."""
+        """How many ever finished: what benchmarks count."""
 
     def listen(self, kind: Kind, wake: Callable[[], None]) -> None:
         """Call `wake`, from any thread, when there may be work of the kind."""

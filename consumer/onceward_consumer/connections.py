@@ -131,7 +131,7 @@ class HandlerCursor(psycopg.Cursor[Row]):
 
 
 class HandlerConnection(psycopg.Connection[Any]):
-    """The synchronous form. The engine calls `finish` and `undo`; commit and rollback are refused while guarded."""
+    """The synchronous form. While a handler runs it is guarded: then only the engine ends the transaction, or closes it."""
 
     guarded = False
 
@@ -192,7 +192,6 @@ class AsyncHandlerCursor(psycopg.AsyncCursor[Row]):
 
     def _arrived(self) -> None:
         if self._conn._pipeline is not None and self.pgresult is None:
-            self._conn.needs_result = True  # type: ignore[attr-defined]
             raise NeedsResultError
 
     @property
@@ -215,7 +214,6 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     """The asynchronous form."""
 
     guarded = False
-    needs_result = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -88,7 +88,6 @@ class ThreadRunner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.backoff = Backoff(name)
-        self.turned_at = time.monotonic()
         self.busy = False
         self.failure: BaseException | None = None
 
@@ -109,7 +108,6 @@ class ThreadRunner:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self.turned_at = time.monotonic()
                 pokes = self._buffer.pokes
                 if self._wakeups.due("sync"):
                     self._release()

@@ -175,7 +175,7 @@ def unstorable(error: BaseException) -> bool:
     """Whether what is to be written cannot be, however often it is tried: bad values, or the engine's own error."""
     if not isinstance(error, psycopg.Error):
         return True
-    data = (errors.DataError, psycopg.DataError, errors.ProgramLimitExceeded)
+    data = (psycopg.DataError, errors.ProgramLimitExceeded)
     return isinstance(error, data) or (error.sqlstate is None and isinstance(error, psycopg.ProgrammingError))
 
 

@@ -23,6 +23,7 @@ _END: Final = query("onceward_consumer", "worker_end")
 _WAITING: Final = query("onceward_consumer", "release_waiting")
 _SWEEP_SECONDS: Final = 1.0
 _COUNT_SECONDS: Final = 10.0
+_REQUEUE_SECONDS: Final = 30.0
 
 
 class Heartbeat:
@@ -38,7 +39,6 @@ class Heartbeat:
         host: str,
         pid: int,
         gauges: Gauges,
-        requeue: timedelta = timedelta(seconds=30),
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -47,7 +47,6 @@ class Heartbeat:
         self._host = host
         self._pid = pid
         self._gauges = gauges
-        self._requeue_seconds = requeue.total_seconds()
         self._draining = False
         self._stopping = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
@@ -98,7 +97,7 @@ class Heartbeat:
                     self._beat(self._connection)
                     beat_at = time.monotonic() + every
                 if time.monotonic() >= requeue_at:
-                    requeue_at = time.monotonic() + self._requeue_seconds
+                    requeue_at = time.monotonic() + _REQUEUE_SECONDS
                     requeue_resolved(self._connection, self._engine)
                 if time.monotonic() >= count_at:
                     count_at = time.monotonic() + _COUNT_SECONDS

@@ -52,11 +52,6 @@ class Offsets:
         self._reported = None
 
     @property
-    def unfinished(self) -> int:
-        """How many records are fetched and not finished."""
-        return len(self._open) - len(self._finished)
-
-    @property
     def oldest(self) -> int | None:
         """The offset of the oldest record that still blocks the commit."""
         return next((offset for offset in self._open if offset not in self._finished), None)

@@ -59,9 +59,8 @@ class Poller:
         clock: DatabaseClock,
         topic_ids: TopicIds,
         ignores: frozenset[str] = frozenset(),
-        revoked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`topics` gives for each topic its lane, and its delay where it is a tier. `revoked` is called after a loss."""
+        """`topics` gives for each topic its lane, and its delay where it is a tier."""
         self._config = dict(config)
         self._group = group
         self._topics = dict(topics)
@@ -69,7 +68,7 @@ class Poller:
         self._buffer = buffer
         self._clock = clock
         self._ignores = ignores
-        self._revoked = revoked
+        self._settle: Callable[[], None] = lambda: None
         self._tenures: dict[tuple[str, int], Tenure] = {}
         self._former: list[Tenure] = []
         self._held: set[tuple[str, int]] = set()
@@ -111,8 +110,6 @@ class Poller:
             self._thread.join(timeout)
         if self.failure is not None:
             settle()
-
-    _settle: Callable[[], None] = staticmethod(lambda: None)
 
     @property
     def running(self) -> bool:
@@ -376,7 +373,6 @@ class Poller:
         self._former = [former for former in self._former if former.active]
         self._commits.forget(gone)
         self._buffer.drop_revoked()
-        self._revoked()
         return gone
 
     def _tell(self, event: events.Event, kind: str, partitions: list[TopicPartition]) -> None:

@@ -42,20 +42,11 @@ class Relation(NamedTuple):
     columns: tuple[Column, ...]
 
 
-def begin_final_lsn(message: bytes, at: int = 0) -> int:
-    """The commit position that a Begin message announces."""
-    return _position(message, at + 1, at + 21, "Begin")
-
-
 def commit_end_lsn(message: bytes, at: int = 0) -> int:
     """Where the log goes on after a Commit: the position that acknowledges its transaction."""
-    return _position(message, at + 10, at + 26, "Commit")
-
-
-def _position(message: bytes, at: int, end: int, name: str) -> int:
-    if len(message) != end:
-        raise MalformedMessageError(f"A {name} message of {len(message)} bytes; {end} were expected.")
-    lsn: int = _U64(message, at)[0]
+    if len(message) != at + 26:
+        raise MalformedMessageError(f"A Commit message of {len(message) - at} bytes; 26 were expected.")
+    lsn: int = _U64(message, at + 10)[0]
     return lsn
 
 

@@ -94,7 +94,9 @@ RECORD_UNREADABLE = _event(
     "A record cannot be read and became a dead letter.",
     *("topic", "partition", "offset", "group", "reason", "error"),
 )
-HANDLER_SLOW = _event("handler.slow", "warning", "A call ran longer than its limit; told once it ended.", *_COMMAND, "seconds")
+HANDLER_SLOW = _event(
+    "handler.slow", "warning", "A call ran longer than its limit; told once it ended.", *_COMMAND, "seconds"
+)
 WORKER_REGISTERED = _event(
     "worker.registered", "info", "A worker has its identity.", "incarnation", "group", "host", "pid"
 )

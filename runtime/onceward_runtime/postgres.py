@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
-from onceward_runtime.settings import Settings
+from onceward_runtime.settings import Settings, remedy_if_unset
 from onceward_schemas.errors import DatabaseError
 
 
@@ -59,20 +59,6 @@ def connect(
     parameters = parameters_of(database, application_name, limits, connect_timeout)
     with translated():
         return psycopg.connect(autocommit=autocommit, **parameters)
-
-
-async def connect_async(
-    database: Settings | str,
-    *,
-    application_name: str,
-    autocommit: bool = False,
-    limits: SessionLimits = _NO_LIMITS,
-    connect_timeout: timedelta = timedelta(seconds=10),
-) -> psycopg.AsyncConnection[TupleRow]:
-    """Open a connection for asyncio; see `connect`."""
-    parameters = parameters_of(database, application_name, limits, connect_timeout)
-    with translated():
-        return await psycopg.AsyncConnection.connect(autocommit=autocommit, **parameters)
 
 
 def parameters_of(
@@ -169,6 +155,8 @@ def _remedy(text: str) -> str:
     if _DATABASE_MISSING.search(text):
         return str(_BY_STATE["3D000"][1])
     lowered = text.lower()
+    if "connection refused" in lowered and (unset := remedy_if_unset("database_url", text)):
+        return unset
     found = (remedy for mark, remedy in _BY_TEXT if mark in lowered)
     return next((remedy for remedy in found if remedy), "See whether the server runs, and its log.")
 

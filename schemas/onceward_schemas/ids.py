@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from datetime import UTC, datetime
 from uuid import UUID
 
 _lock = threading.Lock()
@@ -28,10 +27,3 @@ def new_id() -> UUID:
         stamp = _last
     random = int.from_bytes(os.urandom(8)) >> 2
     return UUID(int=(stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | random)
-
-
-def published_at(identity: UUID) -> datetime | None:
-    """When a version 7 id was made, in UTC with millisecond precision; None for other versions."""
-    if identity.version != 7:
-        return None
-    return datetime.fromtimestamp((identity.int >> 80) / 1000, UTC)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 import psycopg
@@ -27,24 +26,21 @@ def test_a_session_has_its_name_and_limits(database: str) -> None:
     with postgres.connect(database, application_name="onceward test", limits=LIMITS) as connection:
         shown = {
             name: connection.execute("select current_setting(%s)", (name,)).fetchone()
-            for name in ("application_name", "lock_timeout", "statement_timeout", "transaction_timeout")
+            for name in (
+                "application_name",
+                "lock_timeout",
+                "statement_timeout",
+                "transaction_timeout",
+                "idle_in_transaction_session_timeout",
+            )
         }
     assert shown == {
         "application_name": ("onceward test",),
         "lock_timeout": ("50ms",),
         "statement_timeout": ("9s",),
         "transaction_timeout": ("8s",),
+        "idle_in_transaction_session_timeout": ("7s",),
     }
-
-
-def test_an_asynchronous_session_is_the_same(database: str) -> None:
-    async def shown() -> object:
-        given = Settings(database_url=database)  # type: ignore[arg-type]
-        async with await postgres.connect_async(given, application_name="onceward test", limits=LIMITS) as connection:
-            found = await connection.execute("select current_setting('idle_in_transaction_session_timeout')")
-            return await found.fetchone()
-
-    assert asyncio.run(shown()) == ("7s",)
 
 
 def test_a_lock_time_out_is_left_to_the_caller(database: str) -> None:

@@ -15,7 +15,6 @@ def test_nothing_is_committed_before_the_first_record_is_finished() -> None:
     offsets.finish(11)
     assert offsets.committable() is None
     assert offsets.oldest == 10
-    assert offsets.unfinished == 1
 
 
 def test_a_failed_commit_is_reported_again() -> None:
@@ -52,4 +51,3 @@ def test_the_committed_offset_is_the_end_of_the_finished_prefix(gaps: list[int],
             prefix = [r for n, r in enumerate(records[:added]) if set(records[: n + 1]) <= finished]
             assert position == (prefix[-1] + 1 if prefix else None)
     assert (offsets.committable() or position) == records[-1] + 1
-    assert offsets.unfinished == 0

@@ -63,7 +63,7 @@ def test_an_insert_that_is_cut_short_or_too_long_is_an_error(row: list[Value], d
 
 @given(st.binary(max_size=200))
 def test_noise_gives_values_or_the_one_error(noise: bytes) -> None:
-    for read in (pgoutput.insert_values, pgoutput.relation, pgoutput.commit_end_lsn, pgoutput.begin_final_lsn):
+    for read in (pgoutput.insert_values, pgoutput.relation, pgoutput.commit_end_lsn):
         with contextlib.suppress(MalformedMessageError):
             read(noise)
 
@@ -79,8 +79,7 @@ def test_a_relation_gives_back_its_columns(oid: int, schema: str, table: str, co
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_begin_and_commit_give_positions(lsn: int) -> None:
-    assert pgoutput.begin_final_lsn(b"B" + struct.pack(">QqI", lsn, 5, 9)) == lsn
+def test_a_commit_gives_its_position(lsn: int) -> None:
     assert pgoutput.commit_end_lsn(b"C" + struct.pack(">BQQq", 0, 1, lsn, 5)) == lsn
 
 
