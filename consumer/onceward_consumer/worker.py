@@ -30,6 +30,7 @@ from onceward_consumer.poller import Poller
 from onceward_consumer.release import Wakeups
 from onceward_consumer.tenures import TopicIds
 from onceward_runtime import events, kafka, log, migrate, postgres
+from onceward_runtime.options import check_duration, check_whole
 from onceward_runtime.registry import registry_client
 from onceward_runtime.settings import Settings
 from onceward_schemas import topics as topic_names
@@ -38,6 +39,8 @@ from onceward_schemas.errors import SettingsError
 from onceward_schemas.registry import Registry
 
 _STALL_SECONDS: Final = 60.0
+_SHORTEST_LEASE: Final = timedelta(seconds=4)
+"""It is renewed four times in its length, and the heartbeat turns once a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,13 @@ class WorkerOptions:
     """More librdkafka settings for the consumer. Defaults to none."""
 
     def __post_init__(self) -> None:
+        for name in ("threads", "tasks", "group_size", "buffered_records", "buffered_bytes"):
+            check_whole(name, getattr(self, name))
+        for name in ("reach", "lock_timeout", "transaction_timeout", "idle_timeout", "session_timeout"):
+            check_duration(name, getattr(self, name))
+        check_duration("lease", self.lease, _SHORTEST_LEASE)
+        if self.instance == "":
+            raise SettingsError("instance is empty.", remedy="Pass a name that no other worker has, or leave it out.")
         if self.reach > RETENTION:
             raise SettingsError(
                 f"reach is {self.reach}; the ledger is kept for {RETENTION.days} days.", remedy="Pass less, or nothing."

@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import psycopg
 
@@ -24,10 +24,11 @@ from onceward_outbox_relay.sweep import sweep
 from onceward_outbox_relay.topic_watch import TopicWatch
 from onceward_runtime import events, log, postgres
 from onceward_runtime.kafka import client_config, producer_config
+from onceward_runtime.options import check_duration, check_one_of
 from onceward_runtime.postgres import SessionLimits
 from onceward_runtime.service import Loop
 from onceward_runtime.settings import Settings
-from onceward_schemas.errors import DatabaseError
+from onceward_schemas.errors import DatabaseError, SettingsError
 
 Mode = Literal["auto", "stream", "poll"]
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -56,6 +57,15 @@ class RelayOptions:
     """The table. Defaults to onceward.outbox."""
     producer: dict[str, Any] = field(default_factory=dict)
     """More librdkafka settings. Defaults to none."""
+
+    def __post_init__(self) -> None:
+        check_one_of("mode", self.mode, get_args(Mode))
+        check_one_of("policy", self.policy, get_args(Policy))
+        for name in ("grace", "slot_timeout", "poll_interval"):
+            check_duration(name, getattr(self, name))
+        flush = self.flush_seconds
+        if isinstance(flush, bool) or not isinstance(flush, int | float) or not 0 <= flush < 60:
+            raise SettingsError(f"flush_seconds is {flush!r:.40}.", remedy="Pass seconds, from 0 to less than 60.")
 
 
 class Relay:
