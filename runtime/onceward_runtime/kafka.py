@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onceward_runtime.settings import Settings
+from onceward_runtime.settings import Settings, remedy_if_unset
 from onceward_schemas.errors import BrokerError, BrokerUnavailableError
 
 LOGGER = logging.getLogger("onceward.kafka")
@@ -142,7 +142,9 @@ def broker_error(error: KafkaException | KafkaError, doing: str = "Kafka cannot 
     if not isinstance(cause, KafkaError):
         return BrokerError(f"{doing}: {cause}.")
     kind = BrokerUnavailableError if cause.code() in _UNREACHABLE else BrokerError
-    return kind(f"{doing}: {cause.str().rstrip('.')}.", remedy=_remedy(cause))
+    message = f"{doing}: {cause.str().rstrip('.')}."
+    unset = remedy_if_unset("kafka_bootstrap_servers", message) if kind is BrokerUnavailableError else None
+    return kind(message, remedy=unset or _remedy(cause))
 
 
 _UNREACHABLE = frozenset(

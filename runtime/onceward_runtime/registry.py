@@ -6,7 +6,7 @@ from onceward_runtime.settings import Settings, remedy_if_unset
 from onceward_schemas.registry import RegistryClient
 
 
-def registry_of(settings: Settings) -> RegistryClient:
+def registry_client(settings: Settings) -> RegistryClient:
     """Return a client; it connects when first used. Raises: SettingsError."""
     password = settings.registry_password
     more = {"away_remedy": unset} if (unset := remedy_if_unset("registry_url", settings.registry_url)) else {}

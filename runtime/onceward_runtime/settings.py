@@ -17,6 +17,13 @@ _PREFIX = "ONCEWARD_"
 _TOOLING = ("ONCEWARD_TEST_", "ONCEWARD_DEV_", "ONCEWARD_DEMO_", "ONCEWARD_BENCH_")
 """Prefixes that belong to the project's own tools, which read them themselves."""
 
+_DEFAULT_ADDRESSES = {
+    "database_url": ("127.0.0.1", "port 5432"),
+    "kafka_bootstrap_servers": ("127.0.0.1:9092",),
+    "registry_url": ("//127.0.0.1:8081",),
+}
+"""How errors of the client libraries write the default addresses below."""
+
 
 def _seconds(value: Any) -> Any:
     """Variables hold a plain number of seconds, or ISO 8601."""
@@ -138,6 +145,17 @@ class Settings(BaseSettings):
     def dsn(self) -> str:
         """The database's address, secrets included: for libpq, never for a log."""
         return self.database_url.get_secret_value()
+
+
+def remedy_if_unset(field: str, said: str) -> str | None:
+    """What to do when nothing answers at an address that is only a default; None where `said` names another, or it is set.
+
+    `said` is the error, with the address in it.
+    """
+    variable = _PREFIX + field.upper()
+    if os.environ.get(variable) or not all(part in said for part in _DEFAULT_ADDRESSES[field]):
+        return None
+    return f'{variable} is not set. With the development stack: eval "$(onceward dev env)"'
 
 
 def _revealed(secret: SecretStr | None) -> str | None:

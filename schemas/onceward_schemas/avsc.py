@@ -327,7 +327,7 @@ def _lint_default(field: Field, where: str) -> Iterator[Finding]:
 
 
 def _no_class(name: str) -> type[Any]:
-    raise SchemaError(f"{name} has no class yet.", remedy="Run onceward schemas generate.")
+    raise SchemaError(f"{name} has no class yet.", remedy="Run `onceward schemas generate FOLDER`.")
 
 
 def _python_kind(node: AvroType) -> str:

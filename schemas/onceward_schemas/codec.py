@@ -233,7 +233,7 @@ def classes_beside(command: type[Command], record: Record) -> ClassOf:
         if not isinstance(found, type):
             raise SchemaError(
                 f"{command.__module__} has no class {short_name(name)} for {name}.",
-                remedy="Run onceward schemas generate.",
+                remedy="Run `onceward schemas generate FOLDER`.",
             )
         return found
 

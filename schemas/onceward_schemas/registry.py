@@ -81,13 +81,17 @@ class RegistryClient:
         ca_location: str | None = None,
         certificate_location: str | None = None,
         key_location: str | None = None,
+        away_remedy: str = "Check ONCEWARD_REGISTRY_URL, and that the registry runs.",
     ) -> None:
-        """Connect to nothing yet. `timeout_seconds` bounds each call as a whole, retries included."""
+        """Connect to nothing yet. `timeout_seconds` bounds each call as a whole, retries included.
+
+        `away_remedy` is what to do when nothing answers.
+        """
         url, userinfo = _without_userinfo(url)
         if (user is None and password is not None) or (user is not None and userinfo):
             raise SettingsError(
                 "The registry has a password without a user, or a user in its address and another beside it.",
-                remedy="Set registry_user and registry_password, and leave them out of registry_url.",
+                remedy="Set ONCEWARD_REGISTRY_USER and ONCEWARD_REGISTRY_PASSWORD, and leave them out of ONCEWARD_REGISTRY_URL.",
             )
         options: dict[str, Any] = {
             "url": url,
@@ -104,9 +108,10 @@ class RegistryClient:
         except (ValueError, TypeError, OSError) as error:
             raise SettingsError(
                 f"The registry's settings are not usable ({type(error).__name__}).",
-                remedy="Check registry_url (http://host:port/path), user, password and the certificate files.",
+                remedy="Check ONCEWARD_REGISTRY_URL (http://host:port/path), user, password and the certificate files.",
             ) from error
         self._place = url
+        self._away_remedy = away_remedy
         self._timeout_seconds = timeout_seconds
         self._flights: dict[tuple[object, ...], _Flight] = {}
         self._lock = threading.Lock()
@@ -228,17 +233,19 @@ class RegistryClient:
         if status == 422:
             return SchemaError(f"The registry cannot use the schema: {message}.", remedy="Correct the .avsc file.")
         if status in (401, 403):
-            return self._unavailable(f"refuses access (HTTP {status})", "Check registry_user and registry_password.")
+            return self._unavailable(
+                f"refuses access (HTTP {status})", "Check ONCEWARD_REGISTRY_USER and ONCEWARD_REGISTRY_PASSWORD."
+            )
         if status == 404:
             return self._unavailable(
-                "has no schema registry at this path", "Check registry_url; Apicurio's ends in /apis/ccompat/v7."
+                "has no schema registry at this path",
+                "Check ONCEWARD_REGISTRY_URL; Apicurio's ends in /apis/ccompat/v7.",
             )
         return self._unavailable(f"answered HTTP {status}")
 
-    def _unavailable(
-        self, what: str, remedy: str = "Check registry_url, and that the registry runs."
-    ) -> RegistryUnavailableError:
-        return RegistryUnavailableError(f"The schema registry at {self._place} {what}.", remedy=remedy)
+    def _unavailable(self, what: str, remedy: str | None = None) -> RegistryUnavailableError:
+        message = f"The schema registry at {self._place} {what}."
+        return RegistryUnavailableError(message, remedy=remedy or self._away_remedy)
 
 
 class _Flight:
@@ -341,11 +348,14 @@ def _parsed(schema: Any) -> Any:
 
 def _known(schema_id: int | None) -> int:
     if schema_id is None:
-        raise SchemaError("The registry answered without a schema id.", remedy="Check that registry_url is a registry.")
+        raise SchemaError(
+            "The registry answered without a schema id.", remedy="Check that ONCEWARD_REGISTRY_URL is a registry."
+        )
     return schema_id
 
 
 def _missing(what: str) -> SchemaMissingError:
     return SchemaMissingError(
-        f"The registry does not know {what}.", remedy="Run onceward schemas register, against the same registry."
+        f"The registry does not know {what}.",
+        remedy="Run `onceward schemas register FOLDER`, against the same registry.",
     )

@@ -233,7 +233,7 @@ def _check_fields(wanted: type[Any], names: tuple[str, ...]) -> None:
     if not is_dataclass(wanted) or {field.name for field in fields(wanted)} != set(names):
         raise SchemaError(
             f"The class {wanted.__qualname__} has not the fields of its schema.",
-            remedy="Run onceward schemas generate.",
+            remedy="Run `onceward schemas generate FOLDER`.",
         )
 
 

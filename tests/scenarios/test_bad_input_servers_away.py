@@ -127,7 +127,7 @@ def _refuse_to_publish(url: str, dsn: str) -> None:
     outbox = Outbox(Codec(RegistryClient(url, timeout_seconds=1)))
     with psycopg.connect(dsn) as connection, pytest.raises(RegistryUnavailableError) as caught:
         outbox.publish(connection, Increment(counter="refused"))
-    assert "Check registry_url" in str(caught.value.remedy)
+    assert "Check ONCEWARD_REGISTRY_URL" in str(caught.value.remedy)
 
 
 def test_publishing_with_a_hung_registry_ends_with_the_time_out(database: str) -> None:

@@ -89,7 +89,7 @@ def test_a_registry_that_is_away_is_said_to_be_away() -> None:
     for call in (lambda: client.schema(1), lambda: client.versions("a"), lambda: client.register("a", AVRO)):
         with pytest.raises(RegistryUnavailableError, match=r"127\.0\.0\.1:9/apis") as caught:
             call()
-        assert "registry_url" in (caught.value.remedy or "")
+        assert "ONCEWARD_REGISTRY_URL" in (caught.value.remedy or "")
 
 
 def test_what_is_known_stays_known_while_the_registry_is_away() -> None:
@@ -142,7 +142,7 @@ def test_an_unknown_id_is_asked_for_once_in_a_while() -> None:
 
 REFUSALS: list[tuple[tuple[int, Any], type[OncewardError], str]] = [
     (MISSING, SchemaMissingError, "does not know schema id 1"),
-    ((401, {"error_code": 401, "message": "no"}), RegistryUnavailableError, "registry_password"),
+    ((401, {"error_code": 401, "message": "no"}), RegistryUnavailableError, "ONCEWARD_REGISTRY_PASSWORD"),
     ((403, "no"), RegistryUnavailableError, "refuses access"),
     ((404, "<html>"), RegistryUnavailableError, "no schema registry at this path"),
     ((429, {}), RegistryUnavailableError, "HTTP 429"),

@@ -80,4 +80,4 @@ def test_check_does_without_a_registry_unless_it_is_asked_for(
     assert run("check", folder, "--offline") == 0
     assert run("check", folder, "--registry") == 1
     assert run("register", folder) == 1
-    assert "registry_url" in capsys.readouterr().err
+    assert "ONCEWARD_REGISTRY_URL" in capsys.readouterr().err
