@@ -7,9 +7,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
@@ -133,17 +133,7 @@ def replay(
 ) -> None:
     """Send dead letters back to their lanes, with their attempts beginning anew."""
     wanted = _filter(group, lane, type_, reason, key, run, since, "open")
-    with _connected() as connection:
-        named = _named(connection, ids, all_, wanted, limit)
-        _confirm("Replay", len(named), all_, yes)
-        who = by or _user()
-
-        def decide(batch: list[Identity]) -> decisions.Decision:
-            decision = decisions.replay(connection, batch, by=who, because=because)
-            _log(events.DEAD_LETTER_REPLAYED, decision, who, because)
-            return decision
-
-        _decide(named, decide, "replayed", output)
+    _judge("replay", _Meant(ids, all_, wanted, limit), by or _user(), because, yes=yes, output=output)
 
 
 @app.command()
@@ -165,17 +155,7 @@ def discard(
 ) -> None:
     """Give dead letters up for good; commands that waited behind one in strict order go on."""
     wanted = _filter(group, lane, type_, reason, key, run, since, "open")
-    with _connected() as connection:
-        named = _named(connection, ids, all_, wanted, limit)
-        _confirm("Discard", len(named), all_, yes)
-        who = by or _user()
-
-        def decide(batch: list[Identity]) -> decisions.Decision:
-            decision = decisions.discard(connection, batch, by=who, because=because)
-            _log(events.DEAD_LETTER_DISCARDED, decision, who, because)
-            return decision
-
-        _decide(named, decide, "discarded", output)
+    _judge("discard", _Meant(ids, all_, wanted, limit), by or _user(), because, yes=yes, output=output)
 
 
 def _filter(
@@ -204,18 +184,46 @@ def _filter(
     )
 
 
-def _named(
-    connection: Connection, ids: list[str] | None, all_: bool, wanted: Filter, limit: int | None
-) -> list[Identity]:
-    """Those that the command line means: by id, or all that fit."""
-    if ids and all_:
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """Which dead letters the command line means: by id, or all that fit."""
+
+    ids: list[str] | None
+    all: bool
+    wanted: Filter
+    limit: int | None
+
+
+def _judge(
+    verb: Literal["replay", "discard"], meant: _Meant, who: str, because: str | None, *, yes: bool, output: Output
+) -> None:
+    with _connected() as connection:
+        named = _named(connection, meant)
+        _confirm(verb, len(named), meant.all, yes)
+
+        def decide(batch: list[Identity]) -> decisions.Decision:
+            if verb == "replay":
+                event = events.DEAD_LETTER_REPLAYED
+                decision = decisions.replay(connection, batch, by=who, because=because)
+            else:
+                event = events.DEAD_LETTER_DISCARDED
+                decision = decisions.discard(connection, batch, by=who, because=because or "")
+            _log(event, decision, who, because)
+            return decision
+
+        _decide(named, decide, f"{verb}ed", output)
+
+
+def _named(connection: Connection, meant: _Meant) -> list[Identity]:
+    ids, wanted = meant.ids, meant.wanted
+    if ids and meant.all:
         raise DeadLetterError("Both ids and --all are given.", remedy="Give one of them.")
-    if all_:
-        return dead_letters.identities(connection, wanted, limit)
+    if meant.all:
+        return dead_letters.identities(connection, wanted, meant.limit)
     if not ids:
         raise DeadLetterError("No dead letter is named.", remedy="Give ids, or --all with options that choose.")
     narrowing = asdict(wanted) | {"group": None, "state": None}
-    if any(value is not None for value in narrowing.values()) or limit is not None:
+    if any(value is not None for value in narrowing.values()) or meant.limit is not None:
         raise DeadLetterError(
             "Options that choose among many stand beside ids.", remedy="Leave them out, or use --all without ids."
         )
@@ -226,8 +234,8 @@ def _confirm(verb: str, count: int, all_: bool, yes: bool) -> None:
     if not all_ or not count or yes:
         return
     if not sys.stdin.isatty():
-        raise DeadLetterError(f"This would {verb.lower()} {count} dead letters.", remedy="Say so with --yes.")
-    typer.confirm(f"{verb} {count} dead letters?", abort=True, err=True)
+        raise DeadLetterError(f"This would {verb} {count} dead letters.", remedy="Say so with --yes.")
+    typer.confirm(f"{verb.capitalize()} {count} dead letters?", abort=True, err=True)
 
 
 def _decide(

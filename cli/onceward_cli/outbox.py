@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import psycopg
@@ -60,9 +61,7 @@ def replay(
 ) -> None:
     """Let the relay try rows again, in order; their followers go on after them."""
     selection = _selection(seqs, topic, key, reason, everything)
-    with _connected() as connection:
-        done = decisions.replay(connection, selection, actor=actor or getpass.getuser(), because=because)
-    _tell(done, "The relay will try {} again.", output)
+    _decide(decisions.replay, selection, actor, because, "The relay will try {} again.", output)
 
 
 @parked.command()
@@ -78,9 +77,7 @@ def discard(
 ) -> None:
     """Give rows up; their followers go on by themselves."""
     selection = _selection(seqs, topic, key, reason, everything)
-    with _connected() as connection:
-        done = decisions.discard(connection, selection, actor=actor or getpass.getuser(), because=because)
-    _tell(done, "Discarded {}.", output)
+    _decide(decisions.discard, selection, actor, because, "Discarded {}.", output)
 
 
 def _selection(
@@ -92,7 +89,16 @@ def _selection(
     return Selection(seqs=tuple(seqs) if seqs else None, topic=topic, key=key, reason=reason)
 
 
-def _tell(seqs: list[int], text: str, output: Output) -> None:
+def _decide(
+    decision: Callable[..., list[int]],
+    selection: Selection,
+    actor: str | None,
+    because: str | None,
+    text: str,
+    output: Output,
+) -> None:
+    with _connected() as connection:
+        seqs = decision(connection, selection, actor=actor or getpass.getuser(), because=because)
     if output is Output.JSON:
         show([{"seq": seq} for seq in sorted(seqs)], output)
         return

@@ -33,7 +33,7 @@ class Handler:
     concurrency: int = 16
     """How many of an external handler's calls one worker makes at once."""
     destination: str | None = None
-    """What an external handler calls, for metrics and limits."""
+    """The name of what an external handler calls. A note for readers: nothing measures or limits by it yet."""
     max_runtime: timedelta | None = None
     item_stage: str | None = None
     """The run stage that this command's item counts in when the command carries a run id and an item."""
