@@ -6,6 +6,7 @@ from datetime import datetime
 
 from onceward_consumer.failures import Permanent, Transient, classify
 from onceward_consumer.items import Item
+from onceward_consumer.origins import origin
 from onceward_consumer.outcomes import Dead, Discarded, Failed
 from onceward_consumer.policy import GiveUp, next_delay
 from onceward_consumer.redaction import describe
@@ -16,18 +17,19 @@ def outcome_of(error: BaseException, item: Item, now: datetime) -> Failed | Dead
     """What the handler's exception means for its command; `now` is the database's time."""
     handler = item.handler
     assert handler is not None
+    where = origin(error, handler.function)
     if isinstance(error, TransactionError):
-        return Dead("transaction_misuse", describe(error))
+        return Dead("transaction_misuse", describe(error), where)
     verdict = classify(error, handler.rules, now=now)
     if isinstance(verdict, Discarded):
         return verdict
     text = describe(error)
     if isinstance(verdict, Permanent):
-        return Dead(verdict.reason, text)
-    return retried(item, verdict, text, now)
+        return Dead(verdict.reason, text, where)
+    return retried(item, verdict, text, now, where)
 
 
-def retried(item: Item, verdict: Transient, text: str, now: datetime) -> Failed | Dead:
+def retried(item: Item, verdict: Transient, text: str, now: datetime, where: str | None = None) -> Failed | Dead:
     """Another attempt, or none: the command's attempts and its time are counted over all workers and restarts."""
     handler = item.handler
     assert handler is not None
@@ -35,4 +37,6 @@ def retried(item: Item, verdict: Transient, text: str, now: datetime) -> Failed 
         item.attempts_before = item.attempt - 1
     made = item.attempt - item.attempts_before
     delay = next_delay(handler.retry, made, item.first_failed_at, now, verdict.retry_after)
-    return Dead(delay.reason, text) if isinstance(delay, GiveUp) else Failed(verdict.reason, text, delay)
+    if isinstance(delay, GiveUp):
+        return Dead(delay.reason, text, where)
+    return Failed(verdict.reason, text, delay, where)

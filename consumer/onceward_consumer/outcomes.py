@@ -19,6 +19,13 @@ class Failed:
     reason: str
     error: str
     delay: timedelta
+    where: str | None = None
+    """The place in the service's code, see `origins`."""
+
+    @property
+    def text(self) -> str:
+        """What is stored."""
+        return _text(self.error, self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,16 @@ class Dead:
 
     reason: str
     error: str
+    where: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What is stored."""
+        return _text(self.error, self.where)
+
+
+def _text(error: str, where: str | None) -> str:
+    return error if where is None else f"{error} ({where})"
 
 
 BEYOND_LEDGER: Final = Dead(

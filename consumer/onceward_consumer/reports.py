@@ -83,11 +83,12 @@ def _tell(item: Item, name: str, engine: Engine) -> None:
                 **fields,
                 reason=outcome.reason,
                 error=outcome.error,
+                where=outcome.where,
                 delay_seconds=outcome.delay.total_seconds(),
             )
         case Dead():
             events.DEAD_LETTERS.labels(item.delivery.lane, name, outcome.reason).inc()
-            log.emit(events.COMMAND_DEAD, **fields, reason=outcome.reason, error=outcome.error)
+            log.emit(events.COMMAND_DEAD, **fields, reason=outcome.reason, error=outcome.error, where=outcome.where)
             if item.command is None and outcome is not BEYOND_LEDGER:
                 log.emit(
                     events.RECORD_UNREADABLE,

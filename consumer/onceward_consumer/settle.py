@@ -133,9 +133,9 @@ def _attempts(items: Iterable[Item], engine: Engine) -> list[Statement]:
             rows.append((item.id, item.attempt - 1, "crashed", "worker_lost", None))
         match outcome:
             case Failed():
-                rows.append((item.id, item.attempt, "failed", outcome.reason, outcome.error))
+                rows.append((item.id, item.attempt, "failed", outcome.reason, outcome.text))
             case Dead():
-                rows.append((item.id, item.attempt, "dead", outcome.reason, outcome.error))
+                rows.append((item.id, item.attempt, "dead", outcome.reason, outcome.text))
             case Discarded():
                 rows.append((item.id, item.attempt, "discarded", outcome.reason, None))
             case _:
@@ -212,7 +212,7 @@ def _dead_letters(items: Sequence[Item], engine: Engine) -> list[Statement]:
             "run_ids": [e and e.run_id for e in envelopes],
             "items": [e and e.context.item for e in envelopes],
             "reasons": [i.outcome.reason for i in dead],  # type: ignore[union-attr]
-            "errors": [i.outcome.error for i in dead],  # type: ignore[union-attr]
+            "errors": [i.outcome.text for i in dead],  # type: ignore[union-attr]
             "attempts": [i.attempt for i in dead],
             "first_failed": [i.first_failed_at for i in dead],
         }
@@ -274,17 +274,17 @@ def _holds(items: Sequence[Item], engine: Engine, now: datetime) -> list[Stateme
             )
         )
     if resolved:
-        result += let_go(sorted(resolved), engine)
+        result += let_go(sorted(resolved), engine.group)
     return result
 
 
-def let_go(addresses: Sequence[Address], engine: Engine) -> list[Statement]:
+def let_go(addresses: Sequence[Address], group: str) -> list[Statement]:
     """Remove holds, or set them draining where followers are parked; each statement sees what parkers committed."""
     lanes, keys = [lane for lane, _ in addresses], [key for _, key in addresses]
     return [
-        Statement(_HOLDS_REMOVE_LOCK, (engine.group, lanes, keys)),
-        Statement(_HOLDS_REMOVE, (lanes, keys, engine.group)),
-        Statement(_HOLDS_DRAIN, (lanes, keys, engine.group)),
+        Statement(_HOLDS_REMOVE_LOCK, (group, lanes, keys)),
+        Statement(_HOLDS_REMOVE, (lanes, keys, group)),
+        Statement(_HOLDS_DRAIN, (lanes, keys, group)),
     ]
 
 

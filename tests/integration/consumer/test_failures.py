@@ -77,10 +77,11 @@ def test_followers_go_on_after_a_dead_letter(services: Services, database: str, 
     with Forwarder(database, services.bootstrap) as forwarder, group.running():
         eventually(lambda: len(amounts(group, "a")) == 3 and group.settled(), "followers")
     assert amounts(group, "a") == [0, 2, 3]
-    [letter] = group.query("select command_id, reason, attempts, error, state, key, type from onceward.dead_letters")
-    assert letter == (
-        ids[1], "attempts_exhausted", 2, "ConnectionError: no route to amqp://hr:***@mq/", "open", "a", "test.Increment",
-    )  # fmt: skip
+    [letter] = group.query("select command_id, reason, attempts, state, key, type from onceward.dead_letters")
+    assert letter == (ids[1], "attempts_exhausted", 2, "open", "a", "test.Increment")
+    where = f"(test_failures.py:{give_up.__code__.co_firstlineno + 2} in give_up)"
+    stored = group.query("select error from onceward.attempts union all select error from onceward.dead_letters")
+    assert stored == [(f"ConnectionError: no route to amqp://hr:***@mq/ {where}",)] * 3
     assert [topic for topic, found, _ in forwarder.forwarded if found == ids[1]][-1].endswith(".dlq")
     assert group.states() == {"done": 3, "dead": 1}
 
