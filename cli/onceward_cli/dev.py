@@ -20,9 +20,10 @@ from rich.table import Table
 
 from onceward_cli.output import Output, OutputOption, as_json, say, screen
 from onceward_devstack.downloads import Downloads, Update, pinned_files, read_lock
+from onceward_devstack.places import DEFAULT_NAME, command, stack_home
 from onceward_devstack.requirements import DATA_MIB, check_disk, check_packages, check_platform
 from onceward_devstack.stack import SERVICES, environment, remove_data
-from onceward_devstack.state import DEFAULT_NAME, ServiceState, StackState, is_stack, read_state, stack_home
+from onceward_devstack.state import ServiceState, StackState, is_stack, read_state
 from onceward_devstack.supervisor import Supervisor, end, start_detached, wait_while_starting
 from onceward_schemas.errors import DevstackError
 
@@ -67,8 +68,8 @@ def up(
         state = wait_while_starting(folder, watch)
     if state.healthy:
         if foreground:
-            raise DevstackError(f"The stack {name!r} runs already.", remedy="Use it, or: onceward dev down")
-        _refuse_other_ports(state, ports)
+            raise DevstackError(f"The stack {name!r} runs already.", remedy=f"Use it, or: {command('down', folder)}")
+        _refuse_other_ports(folder, state, ports)
         _show(folder, state, output)
         return
     end(folder)  # one of its servers is gone
@@ -105,7 +106,7 @@ def logs(
         raise DevstackError(f"There is no service {service!r}.", remedy=f"Choose one of {', '.join(_LOGS)}.")
     folder = stack_home(name, home)
     if not is_stack(folder):
-        raise DevstackError(f"There is no stack {name!r} in {folder.parent}.", remedy=_start_hint(name))
+        raise DevstackError(f"There is no stack {name!r} in {folder.parent}.", remedy=_start_hint(folder))
     chosen = (service,) if service else _LOGS
     paths = {log: folder / f"{log}.log" if log == "supervisor" else folder / log / f"{log}.log" for log in chosen}
     offsets = {log: _print_tail(log if service is None else "", path, lines) for log, path in paths.items()}
@@ -118,11 +119,13 @@ def logs(
 @app.command()
 def down(name: Name = DEFAULT_NAME, home: Home = None, output: OutputOption = Output.TABLE) -> None:
     """Stop the services; their data are kept."""
-    ended = end(stack_home(name, home))
+    folder = stack_home(name, home)
+    ended = end(folder)
     if output is Output.JSON:
         typer.echo(as_json({"name": name, "stopped": ended}))
     else:
-        say(f"The stack {name!r} is stopped." if ended else f"The stack {name!r} was not running.")
+        place = f"The stack {name!r} in {folder}"
+        say(f"{place} is stopped; its data are kept." if ended else f"{place} was not running.")
 
 
 @app.command()
@@ -232,25 +235,24 @@ def _ignore_in_git(folder: Path) -> None:
         (dot / ".gitignore").write_text("*\n")
 
 
-def _refuse_other_ports(state: StackState, ports: dict[str, int]) -> None:
+def _refuse_other_ports(folder: Path, state: StackState, ports: dict[str, int]) -> None:
     for service, port in ports.items():
         if re.search(rf":{port}\b", state.address(service)) is None:
             raise DevstackError(
                 f"The stack {state.name!r} runs already, with {service} at {state.address(service)}.",
-                remedy="To change the port: onceward dev down, then up again.",
+                remedy=f"To change the port: {command('down', folder)}, then up again.",
             )
 
 
 def _variables(folder: Path, name: str) -> dict[str, str]:
     state = read_state(folder)
     if state.phase != "running":
-        raise DevstackError(f"The stack {name!r} does not run.", remedy=_start_hint(name))
+        raise DevstackError(f"The stack {name!r} in {folder} does not run.", remedy=_start_hint(folder))
     return environment(*(state.address(service) for service in SERVICES))
 
 
-def _start_hint(name: str) -> str:
-    option = "" if name == DEFAULT_NAME else f" --name {name}"
-    return f"Start it: onceward dev up{option}"
+def _start_hint(folder: Path) -> str:
+    return f"Start it: {command('up', folder)}"
 
 
 def _show(folder: Path, state: StackState, output: Output) -> None:
@@ -261,8 +263,8 @@ def _show(folder: Path, state: StackState, output: Output) -> None:
     console.width = max(console.width, _TABLE_WIDTH)  # an address is for copying: let the terminal wrap it, whole
     if not state.services:
         failed = f"could not start: {state.error}" if state.phase == "failed" else f"is {state.phase}."
-        console.print(f"The stack {state.name!r} {failed}", soft_wrap=True)
-        console.print(state.remedy or _start_hint(state.name), soft_wrap=True)
+        console.print(f"The stack {state.name!r} in {folder} {failed}", soft_wrap=True)
+        console.print(state.remedy or _start_hint(folder), soft_wrap=True)
         return
     table = Table("service", "state", "address", "version", "memory", "pid", box=None, pad_edge=False)
     for service in state.services:
@@ -276,7 +278,7 @@ def _show(folder: Path, state: StackState, output: Output) -> None:
             style="" if service.alive else "red",
         )
     console.print(table)
-    say(f"Data in {folder}. Settings for a shell: onceward dev env")
+    say(f'Data in {folder}. Settings for a shell: eval "$({command("env", folder)})"')
 
 
 def _as_data(folder: Path, state: StackState) -> dict[str, object]:

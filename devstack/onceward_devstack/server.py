@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from onceward_devstack.launcher import Process
+from onceward_devstack.places import command
 from onceward_devstack.processes import family
 from onceward_schemas.errors import DevstackError
 
@@ -123,5 +124,5 @@ class Server(ABC):
     def _failure(self, what: str) -> DevstackError:
         return DevstackError(
             f"{self.name} {what}. The end of {self.log}:\n{self.log_tail()}\n",
-            remedy="Mend what the log names; `onceward dev reset` starts again without the old data.",
+            remedy=f"Mend what the log names; `{command('reset', self.home.parent)}` deletes the old data for a new start.",
         )

@@ -14,6 +14,7 @@ from typing import IO, Self
 
 from onceward_devstack.downloads import Downloads, Progress
 from onceward_devstack.kafka import Kafka, warm_groups
+from onceward_devstack.places import command
 from onceward_devstack.ports import choose_ports
 from onceward_devstack.postgres import Postgres, remove_outside_data
 from onceward_devstack.registry import Registry
@@ -147,7 +148,7 @@ def remove_data(home: Path) -> None:
     if not home.exists():
         return
     if is_held(home):
-        raise DevstackError(f"The stack in {home} runs.", remedy="End it first: onceward dev down")
+        raise DevstackError(f"The stack in {home} runs.", remedy=f"End it first: {command('down', home)}")
     if not is_stack(home):
         raise DevstackError(f"{home} is not the folder of a stack; nothing was deleted.", remedy="Check --home.")
     remove_outside_data(home / "postgres")

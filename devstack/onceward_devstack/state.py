@@ -10,17 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
+from onceward_devstack.places import command
 from onceward_devstack.processes import memory_mib, start_ticks
 from onceward_devstack.server import Server
 from onceward_schemas.errors import DevstackError
 
 Phase = Literal["starting", "running", "failed", "stopped"]
 
-DEFAULT_NAME = "default"
 _FILE = "state.json"
 _LOCK = "lock"
 _LOCK_SECONDS = 0.3
-_PROJECT_MARKS = ("pyproject.toml", ".git", ".onceward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +75,6 @@ class StackState:
         return replace(self, services=tuple(sorted((*others, added), key=lambda service: service.name)))
 
 
-def stacks_folder(home: Path | None = None, start: Path | None = None) -> Path:
-    """Where stacks are kept: `home`, else .onceward/dev of the project around `start`, else a folder of the user."""
-    if home is not None:
-        return home.absolute()
-    begin = (start or Path.cwd()).absolute()
-    for folder in (begin, *begin.parents):
-        if folder != Path.home() and any((folder / mark).exists() for mark in _PROJECT_MARKS):
-            return folder / ".onceward" / "dev"
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "onceward" / "dev"
-
-
-def stack_home(name: str, home: Path | None = None) -> Path:
-    """The folder of one stack.
-
-    Raises: DevstackError when the name cannot be a folder's.
-    """
-    if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
-        raise DevstackError(f"--name {name!r} is not a name.", remedy="Use letters, digits, - and _.")
-    return stacks_folder(home) / name
-
-
 def write_state(home: Path, state: StackState) -> None:
     """Replace what the stack says about itself; a reader sees the old or the new, never a half."""
     staging = home / f"{_FILE}.new"
@@ -141,7 +118,8 @@ def lock_folder(home: Path) -> IO[str]:
             file.close()
             raise DevstackError(
                 f"Another process runs a stack in {home}.",
-                remedy="Use that one (onceward dev status), end it (onceward dev down), or take another --name.",
+                remedy=f"Use that one (`{command('status', home)}`), end it (`{command('down', home)}`), "
+                "or take another --name.",
             ) from None
 
 

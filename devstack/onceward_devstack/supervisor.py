@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from onceward_devstack.places import command
 from onceward_devstack.requirements import writing
 from onceward_devstack.stack import Stack
 from onceward_devstack.state import StackState, clear_state, is_held, read_state, write_state
@@ -157,7 +158,7 @@ def _await_start(process: subprocess.Popen[bytes], home: Path, watch: Watch, tim
             return state
         if time.monotonic() > deadline:
             raise DevstackError(
-                f"The services did not answer within {timeout_seconds:g} s.", remedy="See onceward dev logs."
+                f"The services did not answer within {timeout_seconds:g} s.", remedy=f"See `{command('logs', home)}`."
             )
         time.sleep(_POLL_SECONDS)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onceward_devstack.places import command, stack_home, stacks_folder
 from onceward_devstack.processes import start_ticks
 from onceward_devstack.stack import remove_data
 from onceward_devstack.state import (
@@ -14,8 +15,6 @@ from onceward_devstack.state import (
     StackState,
     lock_folder,
     read_state,
-    stack_home,
-    stacks_folder,
     write_state,
 )
 from onceward_schemas.errors import DevstackError
@@ -92,3 +91,12 @@ def test_a_running_stack_is_not_deleted(tmp_path: Path) -> None:
         remove_data(tmp_path)
     remove_data(tmp_path)
     assert not tmp_path.exists()
+
+
+def test_a_command_line_means_the_same_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".onceward").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert command("up", stack_home("default")) == "onceward dev up"
+    assert command("up", stack_home("other")) == "onceward dev up --name other"
+    elsewhere = stack_home("other", tmp_path / "my data")
+    assert command("logs kafka", elsewhere) == f"onceward dev logs kafka --name other --home '{tmp_path}/my data'"

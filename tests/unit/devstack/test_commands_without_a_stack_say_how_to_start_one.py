@@ -42,7 +42,7 @@ def dev(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Dev:
 def test_they_say_how_to_start_it(dev: Dev, command: tuple[str, ...]) -> None:
     result = dev(*command)
     assert result.code == 1
-    assert "onceward dev up" in result.err
+    assert f"onceward dev up --home {dev.home}" in result.err
     assert "Traceback" not in result.err
 
 
@@ -68,6 +68,15 @@ def test_down_without_a_stack_is_fine(dev: Dev) -> None:
     assert result.code == 0
     assert "was not running" in result.err
     assert json.loads(dev("down", "--output", "json").out) == {"name": "default", "stopped": False}
+
+
+@pytest.mark.parametrize("verb", ["env", "logs", "status", "down"])
+def test_hints_repeat_the_options_and_name_the_folder(dev: Dev, verb: str) -> None:
+    result = dev(verb, "--name", "other")
+    said = result.out + result.err
+    assert str(dev.home) in said
+    if verb != "down":
+        assert f"onceward dev up --name other --home {dev.home}" in said
 
 
 def test_reset_does_not_delete_unasked(dev: Dev) -> None:
