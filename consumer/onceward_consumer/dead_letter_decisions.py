@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from onceward_consumer.dead_letters import Connection, Identity
 from onceward_consumer.deliveries import headers_from_json, plain_text
 from onceward_consumer.runs import reopen
+from onceward_consumer.settle import let_go
 from onceward_producer.rows import INSERT_MANY, OutboxRow, arrays
 from onceward_runtime.sql import query
 from onceward_schemas import headers
@@ -114,9 +115,8 @@ def _let_go(connection: Connection, decided: Iterable[Identity]) -> None:
     """Free the keys that these letters held: followers that are parked are run in sequence by the group's workers."""
     held = connection.execute(query(_PACKAGE, "dead_letters_lock_holds"), _columns(decided)).fetchall()
     for group in sorted({row[0] for row in held}):
-        lanes, keys = [row[1] for row in held if row[0] == group], [row[2] for row in held if row[0] == group]
-        connection.execute(query(_PACKAGE, "holds_remove"), (lanes, keys, group))
-        connection.execute(query(_PACKAGE, "holds_drain"), (lanes, keys, group))
+        for statement in let_go([(row[1], row[2]) for row in held if row[0] == group], group):
+            connection.execute(statement.query, statement.params)
 
 
 def _decide(

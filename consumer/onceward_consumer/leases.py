@@ -70,7 +70,7 @@ def _lease(
     if others := sorted({*finished, *empty}):
         held, _ = settle.holds_changed(items, now)
         if free := [address for address in others if address not in held]:
-            statements += settle.let_go(free, engine)
+            statements += settle.let_go(free, engine.group)
     if statements:
         yield Execute(statements)
     yield Commit()
@@ -147,7 +147,7 @@ def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
     held, _ = settle.holds_changed(ours, now)
     released = {i.delivery.address for i in ours if i.released and i.delivery.address is not None} - held.keys()
     if released:
-        statements += settle.let_go(sorted(released), engine)
+        statements += settle.let_go(sorted(released), engine.group)
     statements += _handed_back([item for item in items if isinstance(item.outcome, Busy)], engine)
     if statements:
         yield Execute(statements)

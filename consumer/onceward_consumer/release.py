@@ -247,7 +247,7 @@ def _after(addresses: Sequence[Address], items: Sequence[Item], more: set[Addres
     stuck = more | {i.delivery.address for i in items if isinstance(i.outcome, Busy) and i.delivery.address}
     gone = sorted(a for a in addresses if a not in stuck and a not in held)
     rest = sorted(a for a in addresses if a in stuck and a not in held)
-    result = settle.let_go(gone, engine) if gone else []
+    result = settle.let_go(gone, engine.group) if gone else []
     if rest:
         result.append(_to_the_end(rest, engine))
     return result
