@@ -1,21 +1,23 @@
-"""`onceward outbox parked`: rows that Kafka will never accept, and what to do with them."""
+"""`onceward outbox`: what waits there and who relays it; rows that Kafka will never accept, and what to do with them."""
 
 from __future__ import annotations
 
 import getpass
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import psycopg
 import typer
 
-from onceward_cli.output import Output, OutputOption, say, show
+from onceward_cli.output import Output, OutputOption, say, show, show_one
 from onceward_outbox_relay import decisions
 from onceward_outbox_relay.decisions import Selection
+from onceward_outbox_relay.status import outbox_status
 from onceward_runtime import postgres, settings
 from onceward_schemas.errors import OncewardError
 
-app = typer.Typer(help="Look into the outbox and decide on parked rows.", no_args_is_help=True)
+app = typer.Typer(help="Show what waits in the outbox and who relays it; decide on parked rows.", no_args_is_help=True)
 parked = typer.Typer(help="Rows that Kafka will never accept as they are.", no_args_is_help=True)
 app.add_typer(parked, name="parked")
 
@@ -31,6 +33,26 @@ Because = Annotated[str | None, typer.Option(help="Why; kept with the row.")]
 Actor = Annotated[str | None, typer.Option(help="Who decides. Defaults to the user of this machine.")]
 State = Annotated[str, typer.Option(help="parked, replaying, replayed, discarded, or any.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+
+
+@app.command()
+def status(output: OutputOption = Output.TABLE) -> None:
+    """Show pending and parked rows, whether a relay is active, and the log that its slot keeps."""
+    configuration = settings.load()
+    with postgres.connect(configuration, application_name="onceward outbox", autocommit=True) as connection:
+        found = outbox_status(connection, configuration.slot)
+    fields = asdict(found)
+    if output is Output.TABLE:
+        fields["relay"] = found.relay or "none is active"
+        fields["wal_status"] = found.wal_status or "no slot"
+        fields |= {name: "-" for name in ("oldest_seconds", "retained_bytes") if fields[name] is None}
+        if found.oldest_seconds is not None:
+            fields["oldest_seconds"] = round(found.oldest_seconds, 1)
+    show_one(fields, output)
+    if found.pending and found.relay is None:
+        say("No relay is active, so the rows stay. Start one: `onceward relay`.")
+    if found.parked:
+        say("Parked rows wait for a decision: `onceward outbox parked list`.")
 
 
 @parked.command("list")

@@ -23,6 +23,7 @@ from onceward_cli.output import Output, OutputOption, as_json, say, screen, show
 from onceward_consumer.durations import duration
 from onceward_consumer.run_progress import OPEN, RunProgress, RunState, failed_items, get, list_runs, stuck
 from onceward_consumer.run_retry import retry_failed
+from onceward_outbox_relay.status import outbox_status
 from onceward_runtime import postgres, settings
 from onceward_schemas.errors import RunError
 
@@ -64,11 +65,14 @@ def show_(
     """Show one run with its stages. With --watch, exits with 1 when it completed with errors."""
     run_id = _id(run)
     with _connected() as connection:
-        found = _watched(connection, run_id, output) if watch else get(connection, run_id)
+        found = get(connection, run_id)
+        _say_what_is_missing(connection, found)
+        if watch:
+            found = _watched(connection, run_id, output)
         if not watch or output is Output.JSON:
             _print(found, output)
         if found.failed and output is Output.TABLE:
-            say(f"{found.failed} items failed; `onceward runs failed {run_id}` says why.")
+            say(f"{_counted(found.failed, 'item', 'items')} failed; `onceward runs failed {run_id}` says why.")
     if watch and found.failed:
         raise typer.Exit(1)
 
@@ -115,9 +119,10 @@ def retry(
         left = [{"stage": item.stage, "item": item.item, "reason": item.reason} for item in done.left]
         show_one({"retried_commands": done.commands, "left": left}, output)
     else:
-        print(f"{done.commands} commands are being retried.")
+        print(f"{_counted(done.commands, 'command is', 'commands are')} being retried.")
         if done.left:
-            say(f"{len(done.left)} items stay failed: behind them is no open dead letter. See `onceward runs failed`.")
+            stay = _counted(len(done.left), "item stays", "items stay")
+            say(f"{stay} failed, without an open dead letter to replay. See `onceward runs failed`.")
     if done.left:
         raise typer.Exit(1)
 
@@ -126,6 +131,21 @@ def retry(
 def _connected() -> Iterator[psycopg.Connection[Any]]:
     with postgres.connect(settings.load(), application_name="onceward runs", autocommit=True) as connection:
         yield connection
+
+
+def _say_what_is_missing(connection: psycopg.Connection[Any], run: RunProgress) -> None:
+    """A run that no worker has begun may wait for nothing but a relay."""
+    if run.state != "queued":
+        return
+    outbox = outbox_status(connection, settings.load().slot)
+    if outbox.pending and outbox.relay is None:
+        say(
+            f"The run is queued: no relay is active, and {_counted(outbox.pending, 'row waits', 'rows wait')} in the outbox. Start one: `onceward relay`."
+        )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _watched(connection: psycopg.Connection[Any], run_id: UUID, output: Output) -> RunProgress:
