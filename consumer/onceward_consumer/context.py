@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -18,6 +17,7 @@ from onceward_schemas.errors import AppError, OncewardError
 
 if TYPE_CHECKING:
     import psycopg
+    from structlog.stdlib import BoundLogger
 
     from onceward_consumer.items import Engine, Item
 
@@ -54,8 +54,11 @@ class BaseContext(Protocol):
         """After this instant the command is not run any more."""
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that adds the command's identity."""
+    def log(self) -> BoundLogger:
+        """A structlog logger bound with command_id, type and attempt: ctx.log.info("charged", order=7).
+
+        Arguments for %-placeholders work as well. What you pass is written as it is: leave out what is secret.
+        """
 
     def publish(self, command: Command, **options: Unpack[PublishOptions]) -> UUID:
         """Publish a follow-up in the handler's own transaction; nothing is sent unless the handler succeeds.
@@ -94,9 +97,6 @@ class AsyncContext(BaseContext, Protocol):
     @property
     def connection(self) -> psycopg.AsyncConnection[Any]:
         """As in `Context`."""
-
-
-_LOG = logging.getLogger("onceward.handler")
 
 
 class HandlerContext:
@@ -149,10 +149,11 @@ class HandlerContext:
         return self.envelope.context.deadline
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        return logging.LoggerAdapter(
-            _LOG, {"command_id": str(self._item.id), "type": self.envelope.type, "attempt": self._item.attempt}
-        )
+    def log(self) -> BoundLogger:
+        from structlog.stdlib import get_logger  # a worker has it; who only publishes need not
+
+        logger: BoundLogger = get_logger("onceward.handler")
+        return logger.bind(command_id=str(self._item.id), type=self.envelope.type, attempt=self._item.attempt)
 
     def publish(self, command: Command, **options: Unpack[PublishOptions]) -> UUID:
         envelope = self.envelope

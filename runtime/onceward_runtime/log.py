@@ -33,6 +33,7 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
+            _place_arguments,
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -44,7 +45,7 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(settings, target)],
         )
     )
@@ -101,7 +102,18 @@ def _add_trace(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDi
     return line
 
 
+def _place_arguments(logger: WrappedLogger, method: str, line: EventDict) -> EventDict:
+    """Fill in %-placeholders; as in `logging`, arguments that do not fit them are no reason for the caller to fail."""
+    arguments = line.get("positional_args")
+    try:
+        return structlog.stdlib.PositionalArgumentsFormatter()(logger, method, line)
+    except Exception:  # foreign code runs here
+        line["positional_args"] = [type(each).__name__ for each in arguments or ()]
+        return line
+
+
 def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
     if settings.log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    # a traceback with the values of variables would show payloads
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]

@@ -84,15 +84,25 @@ def test_lines_of_libraries_have_the_same_form(stream: io.StringIO) -> None:
     assert line["logger"] == "onceward.kafka"
 
 
-def test_the_console_form_is_readable() -> None:
-    target = io.StringIO()
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def test_extra_fields_of_libraries_are_shown(stream: io.StringIO) -> None:
+    logging.getLogger("service").info("charged", extra={"order": 7, "level": "mine"})
+    (line,) = lines(stream)
+    assert (line["event"], line["order"], line["level"]) == ("charged", 7, "info")
+
+
+def test_the_console_form_is_readable(stream: io.StringIO) -> None:
+    log.configure(Settings(log_format="console"), stream)
+    log.emit(events.SERVICE_STARTED, service="worker")
+    assert "service.started" in stream.getvalue()
+    assert "service=worker" in stream.getvalue()
+
+
+def test_a_traceback_shows_no_values_of_variables(stream: io.StringIO) -> None:
+    log.configure(Settings(log_format="console"), stream)
+    salary = f"salary-{4700 + 11}"  # which the source does not show
     try:
-        log.configure(Settings(), target)
-        log.emit(events.SERVICE_STARTED, service="worker")
-    finally:
-        root.handlers[:], root.level = handlers, level
-        structlog.reset_defaults()
-    assert "service.started" in target.getvalue()
-    assert "service=worker" in target.getvalue()
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("service").exception("failed")
+    assert "ValueError: broken" in stream.getvalue()
+    assert salary not in stream.getvalue()
