@@ -110,20 +110,20 @@ class Attempt:
 def find(connection: Connection, wanted: Filter, limit: int | None = None) -> list[DeadLetter]:
     """The dead letters that fit, oldest first."""
     with connection.cursor(row_factory=class_row(DeadLetter)) as cursor:
-        return cursor.execute(query(_PACKAGE, "dead_letters_find"), _arguments(wanted, limit)).fetchall()
+        return cursor.execute(_filtered("dead_letters_find"), _arguments(wanted, limit)).fetchall()
 
 
 def identities(connection: Connection, wanted: Filter, limit: int | None = None) -> list[Identity]:
     """As `find`, the names only."""
     with connection.cursor() as cursor:
-        rows = cursor.execute(query(_PACKAGE, "dead_letters_identities"), _arguments(wanted, limit)).fetchall()
+        rows = cursor.execute(_filtered("dead_letters_identities"), _arguments(wanted, limit)).fetchall()
     return [Identity(*row) for row in rows]
 
 
 def heaps(connection: Connection, wanted: Filter, limit: int | None = None) -> list[Heap]:
     """The dead letters that fit, counted by group, lane, type and reason; the largest heap first."""
     with connection.cursor(row_factory=class_row(Heap)) as cursor:
-        return cursor.execute(query(_PACKAGE, "dead_letters_groups"), _arguments(wanted, limit)).fetchall()
+        return cursor.execute(_filtered("dead_letters_groups"), _arguments(wanted, limit)).fetchall()
 
 
 def one(connection: Connection, command_id: UUID, group: str | None = None) -> DeadLetter:
@@ -159,6 +159,10 @@ def payload(connection: Connection, identity: Identity) -> bytes | None:
     """The bytes of its record's value, as they were published."""
     row = connection.execute(query(_PACKAGE, "dead_letter_payload"), identity._asdict()).fetchone()
     return None if row is None else row[0]
+
+
+def _filtered(name: str) -> str:
+    return query(_PACKAGE, name).replace("{filter}", query(_PACKAGE, "dead_letters_filter"))
 
 
 def _arguments(wanted: Filter, limit: int | None) -> dict[str, Any]:
