@@ -115,7 +115,8 @@ def _look(seen: Sequence[Item], engine: Engine) -> Script[None]:
             item.outcome = Duplicate("same_group" if row is not None else "vanished")
             continue
         item.known = True
-        verdict = ledger.judge(row, item.attempt, released=item.released)
+        forgotten = row.incarnation == engine.incarnation and not engine.hands.hold(item.id)
+        verdict = ledger.judge(row, item.attempt, released=item.released, forgotten=forgotten)
         if isinstance(verdict, ledger.Proceed):
             decided.add(item.id)
             item.attempt, item.crashed = verdict.attempt, verdict.crashed

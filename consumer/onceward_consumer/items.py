@@ -11,6 +11,7 @@ from uuid import UUID
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.handlers import Handler
+from onceward_consumer.hands import Hands
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked, Round
 from onceward_consumer.redaction import describe
 from onceward_consumer.run_items import RunItem, check_name
@@ -49,6 +50,8 @@ class Engine:
     overran: set[UUID] = field(default_factory=set)
     """Those of them that were alone in a transaction that PostgreSQL ended for its length."""
     transaction_timeout: timedelta = timedelta(seconds=60)
+    hands: Hands = field(default_factory=Hands)
+    """The external commands that this worker runs."""
 
 
 @dataclass(slots=True, eq=False)

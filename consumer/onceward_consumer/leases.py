@@ -71,9 +71,15 @@ def _lease(
         held, _ = settle.holds_changed(items, now)
         if free := [address for address in others if address not in held]:
             statements += settle.let_go(free, engine.group)
-    if statements:
-        yield Execute(statements)
-    yield Commit()
+    leasing = [item for item in items if item.outcome is None]
+    engine.hands.take(leasing)
+    try:
+        if statements:
+            yield Execute(statements)
+        yield Commit()
+    except BaseException:
+        engine.hands.drop(leasing)
+        raise
 
 
 def _judge_crash(item: Item, engine: Engine) -> None:
@@ -115,6 +121,7 @@ def complete_plain(items: Sequence[Item], engine: Engine) -> Script[None]:
     """As `complete`, for items that are plain: one statement, which is its own transaction."""
     [answer] = yield Fetch([Statement(_FINISH, _own(items, engine))])
     _fence(items, answer)
+    engine.hands.drop(items)
 
 
 def _own(items: Sequence[Item], engine: Engine) -> dict[str, Any]:
@@ -131,7 +138,7 @@ def _fence(items: Sequence[Item], answer: Answer) -> set[UUID]:
     own = {row[0] for row in answer.rows}
     for item in items:
         item.known = True
-        if item.id not in own:
+        if item.id not in own and not isinstance(item.outcome, Busy):  # one to be handed back comes again in any case
             item.outcome = FENCED
     return own
 
@@ -152,6 +159,7 @@ def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
     if statements:
         yield Execute(statements)
     yield Commit()
+    engine.hands.drop(items)
 
 
 def _handed_back(items: Sequence[Item], engine: Engine) -> list[Statement]:

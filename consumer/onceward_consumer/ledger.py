@@ -35,8 +35,10 @@ class Proceed:
 Verdict: TypeAlias = Proceed | Duplicate | Busy
 
 
-def judge(known: Known, record_attempt: int, *, released: bool = False) -> Verdict:
+def judge(known: Known, record_attempt: int, *, released: bool = False, forgotten: bool = False) -> Verdict:
     """Decide on a record that asks for `record_attempt`, or on a command `released` from the parked ones.
+
+    `forgotten` says that it is this worker's own by the ledger, and that nobody here has it in hand.
 
     >>> row = Known(UUID(int=1), "retrying", 3, 0, None, None, False)
     >>> judge(row, 3), judge(row, 2)
@@ -55,7 +57,7 @@ def judge(known: Known, record_attempt: int, *, released: bool = False) -> Verdi
             return Proceed(record_attempt)
         case "retrying":
             return Duplicate("stale_attempt")
-        case "running" if known.incarnation is None:
+        case "running" if known.incarnation is None or forgotten:
             return Proceed(known.attempt)
         case "running" if known.alive:
             return Busy(BUSY_REST)

@@ -187,15 +187,26 @@ def _own_keys(engine: Engine, kind: Kind, keys: int) -> Script[tuple[list[Addres
 
 
 def _lock_these(addresses: Sequence[Address], engine: Engine) -> Script[list[Address]]:
-    parameters = ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group)
-    [answer] = yield Fetch([Statement(_LOCK_THESE, parameters)])
-    return [(lane, key) for lane, key in answer.rows]
+    values = {"group": engine.group, "lanes": [lane for lane, _ in addresses], "keys": [key for _, key in addresses]}
+    return (yield from _locked(_LOCK_THESE, values, engine))
 
 
 def lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
-    """Lock draining keys that no transaction has locked and no living worker has leased."""
-    [answer] = yield Fetch([Statement(_LOCK, (engine.group, keys))])
-    return [(lane, key) for lane, key in answer.rows]
+    """Lock draining keys that no transaction has locked and that nobody alive has in hand."""
+    return (yield from _locked(_LOCK, {"group": engine.group, "limit": keys}, engine))
+
+
+def _locked(text: str, values: dict[str, Any], engine: Engine) -> Script[list[Address]]:
+    """Keys may be leased while the statement is under way, so what is in hand is looked at again under the locks."""
+    own = engine.hands.keys()
+    values |= {
+        "incarnation": engine.incarnation,
+        "own_lanes": [lane for lane, _ in own],
+        "own_keys": [key for _, key in own],
+    }
+    [answer] = yield Fetch([Statement(text, values)])
+    now = set(engine.hands.keys()).difference(own)
+    return [(lane, key) for lane, key in answer.rows if (lane, key) not in now]
 
 
 def followers(addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int) -> Script[Followers]:
