@@ -84,38 +84,19 @@ def _value(connection: psycopg.Connection[Any], statement: str, *parameters: Any
     return row[0] if row else None
 
 
-class Housekeeping:
+class Housekeeping(DatabaseLoop):
     """The loop as a service."""
 
-    name = "housekeeping"
-
     def __init__(self, database: Settings | str, *, first: timedelta = timedelta(seconds=_FIRST_SECONDS)) -> None:
-        self._loop = DatabaseLoop(self.name, database, self._step, limits=_LIMITS, stall=timedelta(minutes=5))
+        super().__init__("housekeeping", database, self._tidy, limits=_LIMITS, stall=timedelta(minutes=5))
         self._kept, self._seconds = Kept(), 0.0
         self._due = time.monotonic() + first.total_seconds()
-
-    def start(self) -> None:
-        """Raises: DatabaseError when the database does not answer."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Let the step in progress finish."""
-        self._loop.stop()
-
-    def alive(self) -> bool:
-        """Whether the loop goes round."""
-        return self._loop.alive()
 
     def ready(self) -> bool:
         """Always: commands are run whether or not the house is kept."""
         return True
 
-    @property
-    def ended(self) -> bool:
-        """Whether the loop died."""
-        return self._loop.ended
-
-    def _step(self, connection: psycopg.Connection[Any]) -> float:
+    def _tidy(self, connection: psycopg.Connection[Any]) -> float:
         if (wait := self._due - time.monotonic()) > 0:
             return wait
         started = time.monotonic()

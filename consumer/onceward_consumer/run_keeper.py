@@ -159,38 +159,15 @@ def _completed(
     ]
 
 
-class RunKeeper:
+class RunKeeper(DatabaseLoop):
     """The loop as a service. Starting several, in one process or in many, changes nothing but who looks first."""
 
-    name = "runs"
-
     def __init__(self, database: Settings | str) -> None:
-        self._loop = DatabaseLoop(self.name, database, self._step, limits=_LIMITS)
+        super().__init__("runs", database, self._look, limits=_LIMITS)
         self._counted: dict[tuple[str, str], int] = {}
         self._count_at = 0.0
 
-    def start(self) -> None:
-        """Raises: DatabaseError when the database does not answer."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Let the look in progress finish."""
-        self._loop.stop()
-
-    def alive(self) -> bool:
-        """Whether the loop goes round."""
-        return self._loop.alive()
-
-    def ready(self) -> bool:
-        """Whether the last look succeeded."""
-        return self._loop.ready()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the loop died."""
-        return self._loop.ended
-
-    def _step(self, connection: psycopg.Connection[Any]) -> float:
+    def _look(self, connection: psycopg.Connection[Any]) -> float:
         checked = check_runs(connection)
         for run in checked.completed:
             log.emit(events.RUN_COMPLETED, **run._asdict())

@@ -45,36 +45,13 @@ def move_due(connection: psycopg.Connection[Any], limit: int = _BATCH) -> int | 
     return int(found[0]) if found else 0
 
 
-class DelayedMover:
+class DelayedMover(DatabaseLoop):
     """The loop as a service; any number may run."""
 
-    name = "delayed"
-
     def __init__(self, database: Settings | str) -> None:
-        self._loop = DatabaseLoop(self.name, database, self._step, limits=_LIMITS)
+        super().__init__("delayed", database, self._move, limits=_LIMITS)
 
-    def start(self) -> None:
-        """Raises: DatabaseError when the database does not answer."""
-        self._loop.start()
-
-    def stop(self) -> None:
-        """Let the transaction in progress end."""
-        self._loop.stop()
-
-    def alive(self) -> bool:
-        """Whether the loop goes round."""
-        return self._loop.alive()
-
-    def ready(self) -> bool:
-        """Whether the last look succeeded."""
-        return self._loop.ready()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the loop died."""
-        return self._loop.ended
-
-    def _step(self, connection: psycopg.Connection[Any]) -> float:
+    def _move(self, connection: psycopg.Connection[Any]) -> float:
         moved = move_due(connection)
         if moved is None:
             return _SOON
