@@ -24,7 +24,9 @@ import pytest
 README = Path(__file__).parents[2] / "README.md"
 FENCE = re.compile(r'^```\w+ title="(?P<title>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 SCRIPT = "run"
+STOP = "stop"
 ORDER = "python order.py"
+CHARGED = "[('A-1', 4200)]"
 MOST_LINES = 30
 
 
@@ -80,6 +82,10 @@ class Shell:
         """What the programs printed."""
         return (self.folder / "said").read_text()
 
+    def alone(self) -> bool:
+        """Whether nothing that it started in the background is left."""
+        return not Path(f"/proc/{self._bash.pid}/task/{self._bash.pid}/children").read_text().split()
+
     def end(self) -> None:
         """Stop what was started in the background as Ctrl-C and closing the terminal would."""
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -104,7 +110,7 @@ def shell() -> Iterator[Shell]:
     folder = Path(tempfile.mkdtemp(prefix="onceward-quickstart-"))
     (folder / ".onceward").mkdir()  # so that `onceward dev` keeps its data here, as in any project
     for title, text in quickstart().items():
-        if title != SCRIPT:
+        if title not in (SCRIPT, STOP):
             (folder / title).parent.mkdir(parents=True, exist_ok=True)
             (folder / title).write_text(text)
     started = Shell(folder)
@@ -133,11 +139,14 @@ def database(folder: Path) -> str:
 def test_the_quickstart_fits_on_a_page() -> None:
     blocks = quickstart()
     assert sum(len(text.splitlines()) for text in blocks.values()) <= MOST_LINES
-    assert shell_lines()[-1].startswith(ORDER)
+    assert shell_lines()[-2].startswith(ORDER)
+    assert f"{ORDER} " in shell_lines()[-1]
+    assert CHARGED in shell_lines()[-1]
 
 
 def test_the_quickstart_charges_once_however_often_it_is_run(shell: Shell) -> None:
-    for line in shell_lines():
+    *lines, again = shell_lines()
+    for line in lines:
         shell.type(line)
     with psycopg.connect(database(shell.folder), autocommit=True) as connection:
 
@@ -146,7 +155,8 @@ def test_the_quickstart_charges_once_however_often_it_is_run(shell: Shell) -> No
             return row and row[0]
 
         eventually(lambda: asked("select count(*) from charged") == 1, f"no charge; {shell.said()}")
-        shell.type(ORDER)
+        shell.type(again)
+        assert shell.said().splitlines().count(CHARGED) == 1, shell.said()
         shell.type(ORDER)
         # Commands of a key come in order: when another charge of A-1 is there, so is whatever the repeats published.
         shell.type("""sed 's/cents=4200/cents=1/; s/dedupe_key="A-1"/dedupe_key="more"/' order.py > more.py""")
@@ -154,3 +164,6 @@ def test_the_quickstart_charges_once_however_often_it_is_run(shell: Shell) -> No
         eventually(lambda: asked("select count(*) from charged where cents = 1") == 1, f"no more; {shell.said()}")
         assert asked("select count(*) from charged where cents = 4200") == 1
         assert asked("select count(*) from onceward.ledger where state = 'done'") == 2
+    shell.type(quickstart()[STOP].strip())
+    assert "is stopped" in shell.said()
+    eventually(shell.alone, f"the worker or the relay is left; {shell.said()}")
