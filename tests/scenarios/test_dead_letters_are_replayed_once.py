@@ -76,6 +76,7 @@ def test_a_replay_is_applied_once_and_nobody_else_sees_it(group: Group, broken: 
     # Replayed too early, they come back, with two more attempts each.
     replay_all(group)
     eventually(lambda: [(key, n) for key, n, _ in sorted(open_letters(group))] == [("c1", 4), ("c3", 4)], "new failure")
+    assert group.query("select distinct state, decided_by from onceward.dead_letters") == [("open", "ann")]
 
     broken.clear()
     decision = replay_all(group)

@@ -1,3 +1,4 @@
+-- One that was replayed and failed again is open again; who replayed it, and why, stays.
 insert into onceward.dead_letters as known (consumer_group, command_id, lane, key, type, version, tenant, run_id, item,
     reason, error, attempts, first_failed_at, topic, partition, "offset", timestamp_ms, record_key, payload, headers, worker,
     code_version)
@@ -13,4 +14,4 @@ from unnest(%(ids)s::uuid[], %(lanes)s::text[], %(keys)s::text[], %(types)s::tex
 on conflict (consumer_group, command_id) do update set
     state = 'open', reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
     first_failed_at = excluded.first_failed_at, dead_at = now(), worker = excluded.worker,
-    code_version = excluded.code_version, decided_by = null, decided_because = null, updated_at = now()
+    code_version = excluded.code_version, updated_at = now()
