@@ -29,7 +29,7 @@ from onceward_consumer.policy import LONGEST_RETRY_AFTER, TOLERANCE
 from onceward_runtime import kafka
 from onceward_runtime.settings import Settings
 from onceward_schemas import topics as names
-from onceward_schemas.errors import BrokerError
+from onceward_schemas.errors import AppError, BrokerError
 
 Role: TypeAlias = Literal["lane", "retry", "dead letters", "scheduler"]
 Kind: TypeAlias = Literal["missing", "few_partitions", "many_partitions", "setting", "leftover"]
@@ -138,11 +138,25 @@ def differences(app: App, found: Mapping[str, Found], partitions: int | None = N
     return tuple(result)
 
 
+def require_handlers(app: App) -> None:
+    """Refuse an app that consumes nothing; most often its handlers are in modules that nobody imports.
+
+    Raises: AppError.
+    """
+    if not app.handlers:
+        raise AppError(
+            f"The app {app.name!r} has no handlers.",
+            remedy="Import the modules that declare them in the module that you name.",
+        )
+
+
 def plan(app: App, settings: Settings, partitions: int | None = None) -> tuple[Difference, ...]:
     """Look at the cluster and say what differs; changes nothing.
 
-    Raises: BrokerError.
+    Raises: BrokerError; AppError where there are neither handlers nor schedules.
     """
+    if not app.schedules:
+        require_handlers(app)
     return differences(app, _look(app, settings), partitions)
 
 

@@ -148,8 +148,9 @@ class Worker:
     def start(self) -> None:
         """Check what the worker needs, register it and join the group.
 
-        Raises: DatabaseError, BrokerError, SchemaMissingError, RegistryUnavailableError: each says what to do.
+        Raises: AppError, DatabaseError, BrokerError, SchemaMissingError, RegistryUnavailableError: each says what to do.
         """
+        topics.require_handlers(self._app)
         migrate.check(self._settings)
         subscribed = topics.check(self._app, self._settings)
         self._engine.codec.preload()

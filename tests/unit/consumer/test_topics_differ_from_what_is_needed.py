@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pytest
 
+from onceward_consumer import topics
 from onceward_consumer.app import App
 from onceward_consumer.policy import exponential, fixed, never
-from onceward_consumer.topics import Found, desired, differences, leftover_tiers
+from onceward_consumer.topics import Difference, Found, apply, desired, differences, leftover_tiers, plan
+from onceward_consumer.worker import Worker
+from onceward_runtime.settings import Settings
 from onceward_schemas.command import Command, CommandSchema
+from onceward_schemas.errors import AppError
 
 
 def command(name: str, lane: str) -> type[Command]:
@@ -53,6 +58,47 @@ def test_an_app_with_schedules_needs_the_schedulers_topic(app: App) -> None:
 
 def _tick(tick: Any) -> None:
     """Does nothing."""
+
+
+def test_an_app_without_handlers_is_refused_before_any_server_is_asked(topic_calls: Calls) -> None:
+    empty = App("empty")
+    for call in topic_calls:
+        with pytest.raises(
+            AppError, match=r"The app 'empty' has no handlers\. Import the modules that declare them in"
+        ):
+            call(empty)
+
+
+def test_a_worker_needs_handlers_also_where_there_are_schedules(
+    topic_calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticking = App("ticking")
+    ticking.schedule("0 7 * * *")(_tick)
+    plan_, _, worker = topic_calls
+    with pytest.raises(AppError, match="has no handlers"):
+        worker(ticking)
+    monkeypatch.setattr(topics, "_look", lambda app, settings: {})
+    assert [difference.topic for difference in plan_(ticking)] == ["onceward.scheduler"]
+
+
+Calls: TypeAlias = tuple[
+    Callable[[App], tuple[Difference, ...]], Callable[[App], tuple[Difference, ...]], Callable[[App], None]
+]
+
+
+@pytest.fixture
+def topic_calls() -> Calls:
+    """Plan, apply and a worker's start, with addresses where nobody answers."""
+    settings = Settings(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        database_url="postgresql://127.0.0.1:1/none",  # type: ignore[arg-type]
+        registry_url="http://127.0.0.1:1",
+    )
+    return (
+        lambda app: plan(app, settings),
+        lambda app: apply(app, settings),
+        lambda app: Worker(app, settings).start(),
+    )
 
 
 def test_nothing_differs_where_all_is_right(app: App) -> None:
