@@ -18,7 +18,13 @@ from typing import Any, Final, TypeAlias
 from onceward_consumer.durations import Duration, duration
 from onceward_consumer.outcomes import Discarded
 from onceward_consumer.redaction import clean
-from onceward_schemas.errors import AppError, InvalidCommandError
+from onceward_schemas.errors import (
+    BrokerError,
+    DatabaseError,
+    OncewardError,
+    RegistryUnavailableError,
+    SchemaMissingError,
+)
 
 _LONGEST_REASON: Final = 200
 
@@ -97,9 +103,10 @@ _REFUSED_BY_PROGRAM: Final[Kinds] = (
     ImportError,
     SyntaxError,
     RecursionError,
-    AppError,
-    InvalidCommandError,
+    OncewardError,
 )
+_ENVIRONMENT: Final[Kinds] = (RegistryUnavailableError, SchemaMissingError, DatabaseError, BrokerError)
+"""Onceward's own errors that somebody can mend while the command waits; its others say that the program is wrong."""
 _RETRIED_STATUS: Final = frozenset({408, 425, 429})
 _RETRIED_SQLSTATE: Final = ("08", "25P03", "25P04", "28", "40", "53", "55006", "55P03", "57", "58", "XX")
 _SQLSTATE_REASONS: Final = {
@@ -180,6 +187,8 @@ def _of_class(error: BaseException) -> Verdict | None:
             return Transient("connection")
         case ssl.SSLError():
             return Transient("tls")
+        case _ if isinstance(error, _ENVIRONMENT):
+            return Transient(_reason(error))
         case _ if isinstance(error, _REFUSED_BY_PROGRAM):
             return Permanent(_reason(error))
         case FileNotFoundError() | IsADirectoryError() | NotADirectoryError() | PermissionError() | FileExistsError():

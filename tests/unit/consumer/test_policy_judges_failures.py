@@ -14,8 +14,11 @@ import pytest
 import sqlalchemy.exc
 from psycopg import errors as pg
 
+from onceward_consumer.context import HandlerContext
 from onceward_consumer.failures import Discard, Permanent, Reject, Retry, Rules, Transient, classify
 from onceward_consumer.outcomes import Discarded
+from onceward_schemas import errors
+from tests.unit.consumer.test_groups_find_the_culprit import group
 
 NOW = datetime(2026, 11, 30, 7, tzinfo=UTC)
 
@@ -51,6 +54,46 @@ def response(status: int, **headers: str) -> ClientError:
 )
 def test_exception_classes(error: BaseException, verdict: Any) -> None:
     assert classify(error) == verdict
+
+
+_MENDED = (
+    errors.RegistryUnavailableError,
+    errors.SchemaMissingError,
+    errors.DatabaseError,
+    errors.BrokerError,
+    errors.BrokerUnavailableError,
+)
+
+
+@pytest.mark.parametrize("kind", _MENDED)
+def test_onceward_errors_that_somebody_can_mend_are_tried_again(kind: type[errors.OncewardError]) -> None:
+    error = kind("It is away.")
+    error.__cause__ = ValueError("what it was answered with")
+    assert isinstance(classify(error), Transient)
+
+
+_WRONG = sorted(
+    (
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.OncewardError) and kind not in _MENDED
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", _WRONG)
+def test_onceward_errors_of_the_program_are_not(kind: type[errors.OncewardError]) -> None:
+    error = kind("It is wrong.", reason="bad") if kind is errors.UndecodableError else kind("It is wrong.")
+    error.__cause__ = TimeoutError()
+    assert isinstance(classify(error), Permanent)
+
+
+def test_the_missing_transaction_of_an_external_handler_is_not() -> None:
+    [item], engine = group("a")
+    with pytest.raises(errors.AppError) as refused:
+        _ = HandlerContext(item, engine, None).connection
+    assert classify(refused.value) == Permanent("app_error")
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
