@@ -15,6 +15,12 @@ from onceward_schemas.avro import Array, AvroType, Enum, Field, Fixed, Map, Prim
 _PROMOTIONS = frozenset({("int", "long"), ("int", "double"), ("float", "double")})
 """Avro's promotions that keep every value; long to double, int to float and string to bytes do not."""
 
+_DECIDES_ORDER = {
+    "lane": "Keep the lane, or make a new command type for the new one and handle both until the old lane is empty.",
+    "key": "Keep the key, or make a new command type.",
+}
+"""Properties of which a change lets a new command overtake an old one of its aggregate, each with the way round."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -74,15 +80,13 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Finding, ..
     """
     before, after = parse(old), parse(new)
     found = [*breaks(writer=before, reader=after), *_unsafe(before, after, "")]
-    old_key, new_key = (_property(schema, "key") for schema in (old, new))
-    if old_key != new_key:
-        found.append(
-            Finding(
-                path="onceward.key",
-                problem=f"changes from {old_key} to {new_key}, so old and new commands of one aggregate lose their order",
-                remedy="Keep the key, or make a new command type.",
+    for name, remedy in _DECIDES_ORDER.items():
+        before_it, after_it = (_property(schema, name) for schema in (old, new))
+        if before_it != after_it:
+            problem = (
+                f"changes from {before_it} to {after_it}, so old and new commands of one aggregate lose their order"
             )
-        )
+            found.append(Finding(path=f"onceward.{name}", problem=problem, remedy=remedy))
     old_version, new_version = (_property(schema, "version") for schema in (old, new))
     if isinstance(old_version, int) and isinstance(new_version, int) and new_version < old_version:
         found.append(

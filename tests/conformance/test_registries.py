@@ -102,9 +102,9 @@ def test_a_change_of_documentation_only_finds_the_same_id(registry: Registry, av
     assert registry.schema_id(subject(avro), told) == schema_id
 
 
-def test_a_changed_lane_is_a_version(registry: Registry, avro: dict[str, Any]) -> None:
+def test_a_raised_version_is_a_schema_of_its_own(registry: Registry, avro: dict[str, Any]) -> None:
     first = registry.register(subject(avro), avro)
-    moved = copy.deepcopy(avro)
-    moved["onceward"]["lane"] = "made.other"
-    assert registry.register(subject(avro), moved) != first
-    assert registry.versions(subject(avro))[-1].avro["onceward"]["lane"] == "made.other"
+    raised = copy.deepcopy(avro)
+    raised["onceward"]["version"] = 7
+    assert registry.register(subject(avro), raised) != first
+    assert registry.versions(subject(avro))[-1].avro["onceward"]["version"] == 7

@@ -121,3 +121,13 @@ def test_the_key_may_not_change_and_the_version_not_go_back() -> None:
     assert [f.path for f in changes(old, avro_command(fields, key="b", version=2))] == ["onceward.key"]
     assert [f.path for f in changes(old, avro_command(fields, key="a", version=1))] == ["onceward.version"]
     assert changes(old, avro_command(fields, key="a", version=3)) == ()
+
+
+def test_another_lane_is_refused_with_the_way_round() -> None:
+    fields = [{"name": "a", "type": "string"}]
+    moved = avro_command(fields)
+    moved["onceward"] = moved["onceward"] | {"lane": "another.lane"}
+    (finding,) = changes(avro_command(fields), moved)
+    assert finding.path == "onceward.lane"
+    assert "lose their order" in finding.problem
+    assert "new command type" in finding.remedy
