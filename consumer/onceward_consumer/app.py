@@ -80,7 +80,7 @@ class App:
         """Types that are left to other groups."""
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, ScheduleDeclaration] = {}
-        self.runs = Runs(AmbientCodec())
+        self.runs = Runs(AmbientCodec(), self._item_stages)
         """Starts bulk operations; see `Runs.start`. Reads the settings when a follow-up is first encoded."""
 
     def __repr__(self) -> str:
@@ -207,6 +207,9 @@ class App:
             return function
 
         return declare
+
+    def _item_stages(self) -> set[str]:
+        return {handler.item_stage for handler in self._handlers.values() if handler.item_stage is not None}
 
     def _lane(self, lane: str, type_name: str) -> str:
         """Kafka takes names that differ only in dots and underscores for the same metric, and refuses the second."""

@@ -7,8 +7,10 @@ follow-up, once in the run's life.
 from __future__ import annotations
 
 import base64
+import difflib
 import json
-from collections.abc import Awaitable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 from uuid import UUID
@@ -30,6 +32,7 @@ Expected: TypeAlias = int | Mapping[str, int]
 
 _MAX_PARAMS_BYTES = 64 * 1024
 _PACKAGE = "onceward_consumer"
+_LOG = logging.getLogger("onceward.runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,12 @@ class StartedRun:
 
 
 class Runs:
-    """Starts runs. One per application; holds nothing but the codec for follow-up commands."""
+    """Starts runs. One per application."""
 
-    def __init__(self, codec: Encoder) -> None:
+    def __init__(self, codec: Encoder, declared: Callable[[], Collection[str]] = tuple) -> None:
+        """Take the codec for follow-up commands, and how to ask which stages the app's handlers declare."""
         self._codec = codec
+        self._declared = declared
 
     @overload
     def start(
@@ -86,10 +91,14 @@ class Runs:
         `expected` counts the items of each stage; a number alone means one stage, `items`. A second start with the same
         kind and business key returns the first run and changes nothing. The follow-up is encoded now and published when
         every stage has its items, whether done or failed; once, also where failed items are retried after that.
+        A stage whose name looks like a slip for one that a handler declares is logged as a warning, not refused:
+        other apps and `ctx.items_done` may count it.
 
         Raises: RunError for a wrong argument, and what `outbox.publish` raises.
         """
         stages = _stages(expected)
+        for warning in doubtful_stages(expected, self._declared()):
+            _LOG.warning("The run %r %s", kind, warning)
         wanted = _Wanted(
             id=new_id(),
             kind=_named("kind", kind),
@@ -180,6 +189,25 @@ def _carried_out(transaction: Any, work: Work[StartedRun]) -> StartedRun | Await
     from onceward_producer.sqlalchemy_door import carried_out  # a service on psycopg alone does not load SQLAlchemy
 
     return carried_out(transaction, work)
+
+
+def doubtful_stages(expected: Expected, declared: Collection[str]) -> list[str]:
+    """What to say of stages that probably nobody counts, so that the run would never end.
+
+    >>> doubtful_stages({"invoice": 2, "paid": 2}, ["invoiced"])
+    ["expects items of the stage 'invoice'; the app's handlers count 'invoiced'."]
+    >>> doubtful_stages(2, ["invoiced", "items"])
+    []
+    """
+    found = []
+    for stage in _stages(expected):
+        if stage in declared:
+            continue
+        near = sorted(declared) if isinstance(expected, int) else difflib.get_close_matches(stage, declared, n=1)
+        if near:
+            counted = ", ".join(map(repr, near))
+            found.append(f"expects items of the stage {stage!r}; the app's handlers count {counted}.")
+    return found
 
 
 def _stages(expected: Expected) -> dict[str, int]:
