@@ -7,6 +7,7 @@ that is told to stop finishes what it has begun, commits, exits with 0, and leav
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_rebalances_lose_and_repeat_nothing(
     services: Services, database: str, topic_prefix: str, tmp_path: Path, mode: str
 ) -> None:
     attack = Attack(services, database, topic_prefix, mode, 0.002, tmp_path)
-    leavers = []
+    leavers: list[subprocess.Popen[bytes]] = []
     try:
         with Forwarder(database, services.bootstrap):
             attack.start()
@@ -35,8 +36,7 @@ def test_rebalances_lose_and_repeat_nothing(
                     wait_until(started + 1.2 * change)
                     attack.start()
                     if change % 2:
-                        registered = {pid for (pid,) in attack.group.query("select pid from onceward.workers")}
-                        leaver = next(p for p in attack.running() if p not in leavers and p.pid in registered)
+                        leaver = eventually(lambda: registered(attack, leavers), "registered worker", 20)[0]
                         leaver.send_signal(signal.SIGTERM)
                         leavers.append(leaver)
             eventually(attack.finished, "end", 40)
@@ -48,3 +48,9 @@ def test_rebalances_lose_and_repeat_nothing(
     finally:
         attack.end()
     assert not attack.problems()
+
+
+def registered(attack: Attack, leavers: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:
+    """Workers that have come up and were not told to leave yet."""
+    known = {pid for (pid,) in attack.group.query("select pid from onceward.workers")}
+    return [process for process in attack.running() if process not in leavers and process.pid in known]
