@@ -139,7 +139,7 @@ def run_until_signal(services: Sequence[Service]) -> int:
                 started.append(service)
                 service.start()
                 log.emit(events.SERVICE_STARTED, service=service.name)
-            while not asked.wait(0.5):
+            while not asked.wait(0.1):
                 if dead := _died(started):
                     log.emit(events.SERVICE_DIED, service=dead.name, error=getattr(dead, "error", None))
                     return 1

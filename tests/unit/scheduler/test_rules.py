@@ -48,7 +48,7 @@ def test_ticks_increase_and_do_not_depend_on_where_one_starts(line: str, tz: str
         instant = following
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     tz=st.sampled_from(ZONES),
     year=st.integers(1990, 2030),
