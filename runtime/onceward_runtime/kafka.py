@@ -17,7 +17,8 @@ from onceward_runtime.settings import Settings, remedy_if_unset
 from onceward_schemas.errors import BrokerError, BrokerUnavailableError
 
 LOGGER = logging.getLogger("onceward.kafka")
-"""Where librdkafka's own log goes; a line that repeats is passed on once in ten seconds."""
+"""Where librdkafka's own log goes, from warning on; a line that repeats is passed on once in ten seconds."""
+LOGGER.setLevel(logging.WARNING)
 
 
 class _Repeats(logging.Filter):

@@ -20,6 +20,8 @@ from onceward_runtime.settings import Settings
 
 _LOGGER = structlog.stdlib.get_logger("onceward")
 _LONGEST = 500
+_CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "onceward.kafka")
+"""Libraries that log each request, or librdkafka what it does, at info."""
 
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
@@ -52,6 +54,9 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
+    quiet = max(root.level, logging.WARNING) if root.level > logging.DEBUG else logging.NOTSET
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(quiet)
 
 
 def emit(event: Event, **fields: Any) -> None:

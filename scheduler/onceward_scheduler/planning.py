@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
@@ -104,7 +104,7 @@ def _commands(schedule_id: str, returned: object) -> list[Command]:
         return []
     if isinstance(returned, Command):
         return [returned]
-    several = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
+    several = isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping)
     found: list[object] = list(returned) if several else [returned]  # type: ignore[call-overload]
     commands = [each for each in found if isinstance(each, Command)]
     if len(commands) != len(found):

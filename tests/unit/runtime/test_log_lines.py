@@ -6,7 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
@@ -106,3 +106,19 @@ def test_a_traceback_shows_no_values_of_variables(stream: io.StringIO) -> None:
         logging.getLogger("service").exception("failed")
     assert "ValueError: broken" in stream.getvalue()
     assert salary not in stream.getvalue()
+
+
+def test_libraries_speak_from_warning_on_unless_all_is_wanted(stream: io.StringIO) -> None:
+    def said(level: Literal["debug", "info", "error"]) -> list[str]:
+        stream.truncate(0)
+        stream.seek(0)
+        log.configure(Settings(log_format="json", log_level=level), stream)
+        for name in ("httpx", "httpx2", "onceward.kafka", "app"):
+            logging.getLogger(name).info("info while %s", level)
+            logging.getLogger(name).warning("warning while %s", level)  # librdkafka's are passed on once in a while
+        return [f"{line['level']} of {line['logger']}" for line in lines(stream)]
+
+    warnings = ["warning of httpx", "warning of httpx2", "warning of onceward.kafka"]
+    assert said("info") == [*warnings, "info of app", "warning of app"]
+    assert len(said("debug")) == 8
+    assert said("error") == []

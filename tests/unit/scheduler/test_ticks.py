@@ -134,6 +134,12 @@ def test_returning_something_else_fails_the_tick(wrong: Any) -> None:
     assert "Return a command" in (tick.reason or "")
 
 
+@pytest.mark.parametrize("wrong", [{"report": "a"}, {}])
+def test_a_dict_is_called_a_dict(wrong: Any) -> None:
+    [tick] = planned(lambda tick: wrong).ticks
+    assert "returned a dict." in (tick.reason or "")
+
+
 def test_a_function_that_would_end_the_process_fails_its_tick_only() -> None:
     def leave(tick: Tick) -> None:
         raise SystemExit(3)
