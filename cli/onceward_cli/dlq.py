@@ -233,9 +233,10 @@ def _named(connection: Connection, meant: _Meant) -> list[Identity]:
 def _confirm(verb: str, count: int, all_: bool, yes: bool) -> None:
     if not all_ or not count or yes:
         return
+    what = f"{count} dead letter{'s' if count > 1 else ''}"
     if not sys.stdin.isatty():
-        raise DeadLetterError(f"This would {verb} {count} dead letters.", remedy="Say so with --yes.")
-    typer.confirm(f"{verb.capitalize()} {count} dead letters?", abort=True, err=True)
+        raise DeadLetterError(f"This would {verb} {what}.", remedy="Say so with --yes.")
+    typer.confirm(f"{verb.capitalize()} {what}?", abort=True, err=True)
 
 
 def _decide(

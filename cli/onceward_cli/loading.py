@@ -23,6 +23,9 @@ def load_app(target: str) -> App:
     """
     module_name, _, attribute = target.partition(":")
     attribute = attribute or "app"
+    if module_name.endswith(".py"):
+        meant = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise AppError(f"{module_name} is a file, not a module.", remedy=f"Did you mean {meant}:{attribute}?")
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
         raise AppError(
             f"{target!r:.80} names no application.", remedy="Write module:attribute, for instance hr.handlers:app."

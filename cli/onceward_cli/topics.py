@@ -60,9 +60,20 @@ def apply(
     """Create and correct the topics. Several processes may do so at once; running it again changes nothing."""
     application = load_app(target)
     done = topics.apply(application, settings.load(), partitions, replication, allow_repartition=allow_repartition)
-    _show(done, output, empty=f"The topics of {application.name} were as they should be.")
+    rows = [{"topic": change.topic, "role": change.role, "done": _done(change)} for change in done]
+    show(rows, output, empty=f"The topics of {application.name} were as they should be.")
     if done:
-        say(f"{len(done)} changes made.")
+        say(f"{len(done)} {'change' if len(done) == 1 else 'changes'} made.")
+
+
+def _done(change: topics.Difference) -> str:
+    match change.kind:
+        case "missing":
+            return f"created with {change.partitions} partitions"
+        case "few_partitions":
+            return f"grown to {change.partitions} partitions"
+        case _:
+            return change.change or ""
 
 
 def _show(found: Iterable[topics.Difference], output: Output, *, empty: str) -> None:

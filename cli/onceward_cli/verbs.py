@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ VERBS = {
     "scheduler": Verb("scheduler", "Emit the ticks of an application's schedules.", _RUN),
     "runs": Verb("runs", "Follow bulk operations and retry what failed.", _OPERATE),
     "dlq": Verb("dlq", "Judge dead letters: list, show, replay, discard.", _OPERATE),
-    "outbox": Verb("outbox", "Look into the outbox and decide on parked rows.", _OPERATE),
+    "outbox": Verb("outbox", "Show what waits in the outbox and who relays it; decide on parked rows.", _OPERATE),
     "schedules": Verb("schedules", "List schedules and what became of their ticks.", _OPERATE),
 }
 
@@ -66,6 +67,8 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in VERBS:
             return args[0], load(args[0]), args[1:]
+        if nearest := difflib.get_close_matches(args[0], VERBS, n=1):
+            ctx.fail(f"There is no command {args[0]!r}. Did you mean {nearest[0]}?")
         return super().resolve_command(ctx, args)
 
 

@@ -237,9 +237,10 @@ class App:
 def _command_name(command: Any) -> str:
     schema = getattr(command, "SCHEMA", None)
     if not (isinstance(command, type) and issubclass(command, Command) and schema is not None):
+        bare = inspect.isroutine(command)  # `@app.handler` without parentheses is given the function
         raise AppError(
             f"{command!r:.80} is not a command class.",
-            remedy="Pass a class that `onceward schemas generate` made.",
+            remedy=f"{'Write @app.handler(Type). ' if bare else ''}Pass a class that `onceward schemas generate` made.",
         )
     return command.SCHEMA.name
 

@@ -35,9 +35,18 @@ def test_an_app_in_the_working_directory_is_found(package: str) -> None:
     assert load_app(f"{package}.handlers") is load_app(f"{package}.handlers:app")
 
 
-@pytest.mark.parametrize("target", ["", ":app", "hr handlers:app", "hr/handlers.py:app", ".x:app", "x:a.b"])
+@pytest.mark.parametrize("target", ["", ":app", "hr handlers:app", ".x:app", "x:a.b"])
 def test_a_name_that_is_none_is_refused(target: str) -> None:
     with pytest.raises(AppError, match=r"names no application\. Write module:attribute"):
+        load_app(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [("service.py:app", "service:app"), ("./hr/handlers.py:main", "hr.handlers:main"), ("service.py", "service:app")],
+)
+def test_a_file_is_told_as_the_module_that_is_meant(target: str, meant: str) -> None:
+    with pytest.raises(AppError, match=rf"is a file, not a module\. Did you mean {meant}\?"):
         load_app(target)
 
 

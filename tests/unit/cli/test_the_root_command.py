@@ -56,6 +56,12 @@ def test_wrong_usage_exits_with_2(capsys: pytest.CaptureFixture[str], arguments:
     assert "Error" in err
 
 
+def test_a_mistyped_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "wroker", "shop:app")
+    assert code == 2
+    assert "Did you mean worker?" in err
+
+
 def test_an_error_is_a_sentence_and_a_remedy_without_a_trace(
     capsys: pytest.CaptureFixture[str], verb: ModuleType
 ) -> None:

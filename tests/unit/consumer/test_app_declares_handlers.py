@@ -126,6 +126,11 @@ def test_only_a_command_class_is_handled(value: Any) -> None:
         App("hr").handler(value)
 
 
+def test_a_decorator_without_parentheses_is_told_with_them() -> None:
+    with pytest.raises(AppError, match=r"Write @app\.handler\(Type\)\."):
+        App("hr").handler(handle)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
