@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
 import psycopg
 
 from onceward_consumer.buffer import Buffer
-from onceward_consumer.connections import AsyncHandlerConnection, OpenAsync
+from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, OpenAsync
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.deliveries import kind_of
 from onceward_consumer.drivers import AsyncDriver, is_cancelled
@@ -27,7 +28,7 @@ from onceward_consumer.groups import PASSING
 from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
-from onceward_consumer.leases import claim, claim_released, complete, complete_plain, is_plain
+from onceward_consumer.leases import claim, claim_released, complete, complete_plain, is_plain, refusal
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
 from onceward_consumer.redaction import describe
 from onceward_consumer.release import Wakeups
@@ -35,6 +36,7 @@ from onceward_consumer.reports import report
 from onceward_consumer.script import STEERING, EscapedError, Script
 from onceward_consumer.spans import span
 from onceward_runtime import events, log
+from onceward_schemas.errors import DatabaseError
 
 Result = TypeVar("Result")
 
@@ -51,6 +53,10 @@ class ClosingError(Exception):
     """The worker stops and the database is away: nothing can be made durable any more."""
 
 
+class RefusedError(Exception):
+    """Something in the transaction cannot be stored, however often it is tried. Its cause says why."""
+
+
 class Desk:
     """A few connections that all external handlers of a worker share, for claims and completions."""
 
@@ -60,15 +66,15 @@ class Desk:
         self._free: asyncio.LifoQueue[AsyncHandlerConnection | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._free.put_nowait(None)
-        self._pending: list[tuple[Sequence[Item], asyncio.Future[None]]] = []
+        self._pending: list[tuple[Sequence[Item], asyncio.Future[bool]]] = []
         self._more = asyncio.Event()
         self._closing = asyncio.Event()
         self.backoff = Backoff("external handlers")
 
-    async def transact(self, script: Callable[[], Script[Result]]) -> Result:
+    async def transact(self, script: Callable[[], Script[Result]], *, refusable: bool = False) -> Result:
         """Run a script on a free connection, again and again while the database is away.
 
-        Raises: ClosingError when closing meanwhile.
+        Raises: ClosingError when closing meanwhile; RefusedError if `refusable`.
         """
         while True:
             connection = await self._free.get()
@@ -78,7 +84,12 @@ class Desk:
                 result = await AsyncDriver(connection, self._engine).run(script())
                 self.backoff.succeeded()
                 return result
-            except LOST as error:
+            except Exception as error:
+                lost = isinstance(error, ConnectionLostError | DatabaseError)
+                if refusable and not lost and refusal(error):
+                    raise RefusedError from error
+                if not isinstance(error, LOST):
+                    raise
                 passing = isinstance(error, PASSING)
                 seconds = _LOCKED_SECONDS if passing else self.backoff.failed(error)
                 if connection is not None and not passing:
@@ -92,15 +103,17 @@ class Desk:
             if self._closing.is_set():
                 raise ClosingError
 
-    async def complete(self, items: Sequence[Item]) -> None:
-        """Return once the items' outcomes are durable; with those of others, in one transaction.
+    async def complete(self, items: Sequence[Item]) -> bool:
+        """Return once the outcomes of a command and its followers are durable; with those of others, in one transaction.
+
+        True says that PostgreSQL refused what the first was to leave: it ended otherwise, and the others are handed back.
 
         Raises: ClosingError.
         """
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._pending.append((items, future))
         self._more.set()
-        await future
+        return await future
 
     async def run(self) -> None:
         """Complete what comes, until cancelled."""
@@ -116,22 +129,56 @@ class Desk:
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
 
-    async def _complete(self, batch: Sequence[tuple[Sequence[Item], asyncio.Future[None]]]) -> None:
+    async def _complete(self, batch: Sequence[tuple[Sequence[Item], asyncio.Future[bool]]]) -> None:
         items = [item for some, _ in batch for item in some]
         script = complete_plain if all(is_plain(item) for item in items) else complete
         error: BaseException | None = None
+        refused: set[UUID] = set()
         try:
-            await self.transact(_repeatable(script, items, self._engine))
+            try:
+                await self.transact(_repeatable(script, items, self._engine), refusable=True)
+            except RefusedError:
+                for some, _ in batch:
+                    if await self._complete_apart(some):
+                        refused.add(some[0].id)
             report(items, self._engine)
         except BaseException as raised:
             error = raised
-        for _, future in batch:
+            self._engine.hands.drop(items)
+        for some, future in batch:
             if future.done():
                 continue
             if error is None:
-                future.set_result(None)
+                future.set_result(some[0].id in refused)
             else:
                 future.set_exception(error if isinstance(error, ClosingError) else ClosingError())
+
+    async def _complete_apart(self, items: Sequence[Item]) -> bool:
+        """Complete a command alone, as a failure if it cannot be stored, and hand back its followers."""
+        first, *others = items
+        refused = False
+        try:
+            await self.transact(_repeatable(complete, [first], self._engine), refusable=True)
+        except RefusedError as error:
+            refused = True
+            await self._refuse(first, error.__cause__ or error)
+        if others:
+            for item in others:
+                item.outcome = _HANDED_BACK
+            await self.transact(_repeatable(complete, others, self._engine))
+        return refused
+
+    async def _refuse(self, item: Item, error: BaseException) -> None:
+        item.drafts, item.run_items = [], []
+        if not isinstance(item.outcome, Busy):
+            item.outcome = outcome_of(error, item, self._engine.clock.latest())
+        try:
+            await self.transact(_repeatable(complete, [item], self._engine), refusable=True)
+        except RefusedError:
+            item.envelope = None
+            if not isinstance(item.outcome, Busy):
+                item.outcome = Dead("unstorable", describe(error))
+            await self.transact(_repeatable(complete, [item], self._engine))
 
     def close(self) -> None:
         """Do not wait for a database that is away any more."""
@@ -250,13 +297,15 @@ class ExternalRunner:
     async def _claim(self, runs: Sequence[Run]) -> None:
         items = items_of(runs, self._engine)
 
-        def script() -> Script[None]:
-            for item in items:
-                item.again()
-            return claim(items, self._engine, short=True)
-
+        by_run: dict[int, list[Item]] = {}
+        for item in items:
+            by_run.setdefault(id(item.run), []).append(item)
         try:
-            await self._desk.transact(script)
+            try:
+                await self._desk.transact(self._claiming_of(items), refusable=True)
+            except RefusedError:
+                for some in by_run.values():
+                    await self._claim_first(some)
         except BaseException as error:
             self._claimed -= len(items)
             self._buffer.release([(run, run.deliveries) for run in runs])
@@ -267,11 +316,28 @@ class ExternalRunner:
             self._claiming -= 1
             self.work.set()
         report([item for item in items if item.outcome is not None], self._engine)
-        by_run: dict[int, list[Item]] = {}
-        for item in items:
-            by_run.setdefault(id(item.run), []).append(item)
         for run in runs:
             self._spawn(self._key(run, by_run[id(run)]))
+
+    def _claiming_of(self, items: Sequence[Item]) -> Callable[[], Script[None]]:
+        def script() -> Script[None]:
+            for item in items:
+                item.again()
+            return claim(items, self._engine, short=True)
+
+        return script
+
+    async def _claim_first(self, items: Sequence[Item]) -> None:
+        """Claim the first of a key alone, as a dead letter if that is refused; the others come again after it."""
+        first, *others = items
+        for item in others:
+            item.again()
+            item.outcome = _HANDED_BACK
+        try:
+            await self._desk.transact(self._claiming_of([first]), refusable=True)
+        except RefusedError as error:
+            first.refuse("unstorable", describe(error.__cause__ or error))
+            await self._desk.transact(self._claiming_of([first]))
 
     async def _key(self, run: Run, items: list[Item]) -> None:
         """The claimed commands of one key, one after the other."""
@@ -299,8 +365,13 @@ class ExternalRunner:
                 for follower in others:
                     follower.outcome = stop
                 settled += others
-            await self._desk.complete(settled)
+            refused = await self._desk.complete(settled)
             del unsettled[: len(settled)]
+            if refused and unsettled:  # they may have to wait for it now: claimed again, they see
+                for follower in unsettled:
+                    follower.outcome = _HANDED_BACK
+                await self._desk.complete(list(unsettled))
+                unsettled.clear()
 
     def _after(self, item: Item) -> Busy | Parked | None:
         """What becomes of the claimed followers of a command with this outcome; None when they go on."""

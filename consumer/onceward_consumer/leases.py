@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from psycopg import IntegrityError, errors
+
 from onceward_consumer import settle
 from onceward_consumer.admission import admit, admit_released
 from onceward_consumer.deliveries import Address, Kind
 from onceward_consumer.failure_outcomes import retried
 from onceward_consumer.failures import Transient
-from onceward_consumer.groups import stop_followers
+from onceward_consumer.groups import PASSING, stop_followers, unstorable
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
+from onceward_consumer.redaction import describe
 from onceward_consumer.release import Released, followers, lock_keys
 from onceward_consumer.script import Answer, Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
@@ -37,19 +40,42 @@ def claim(items: Sequence[Item], engine: Engine, *, short: bool = False) -> Scri
     yield from _lease(items, engine, [])
 
 
-def claim_released(engine: Engine, kind: Kind, keys: int = _KEYS) -> Script[Released]:
-    """Lease the next follower of each draining key whose next follower is of this kind."""
-    yield Begin(False)
-    addresses = yield from lock_keys(engine, keys)
-    if not addresses:
+def refusal(error: BaseException) -> bool:
+    """Whether it is what is written that PostgreSQL, or the engine, does not take; not that the database is away."""
+    if isinstance(error, PASSING):
+        return False
+    return unstorable(error) or isinstance(error, (IntegrityError, errors.RaiseException))
+
+
+def claim_released(
+    engine: Engine, kind: Kind, keys: int = _KEYS, *, refused: tuple[UUID, str] | None = None
+) -> Script[Released]:
+    """Lease the next follower of each draining key whose next follower is of this kind.
+
+    Where that is refused it is done for one key; and the follower of that one is a dead letter if it is refused again.
+    """
+    items: list[Item] = []
+    try:
+        yield Begin(False)
+        addresses = yield from lock_keys(engine, keys)
+        if not addresses:
+            yield Rollback()
+            return Released(0, [])
+        items, _, others = yield from followers(addresses, engine, kind, 1)
+        for item in items:
+            if refused is not None and item.id == refused[0]:
+                item.refuse("unstorable", refused[1])
+        yield from admit_released(items, engine)
+        leased = [i.delivery.address for i in items if i.outcome is None and i.delivery.address is not None]
+        empty = set(addresses) - {i.delivery.address for i in items}
+        yield from _lease(items, engine, leased, sorted(empty))
+        return Released(len(items), items, frozenset(others.values()))
+    except Exception as error:
+        if not refusal(error) or (keys == 1 and (refused is not None or not items)):
+            raise
         yield Rollback()
-        return Released(0, [])
-    items, _, others = yield from followers(addresses, engine, kind, 1)
-    yield from admit_released(items, engine)
-    leased = [i.delivery.address for i in items if i.outcome is None and i.delivery.address is not None]
-    empty = set(addresses) - {i.delivery.address for i in items}
-    yield from _lease(items, engine, leased, sorted(empty))
-    return Released(len(items), items, frozenset(others.values()))
+        culprit = (items[0].id, describe(error)) if keys == 1 else None
+        return (yield from claim_released(engine, kind, 1, refused=culprit))
 
 
 def _lease(
