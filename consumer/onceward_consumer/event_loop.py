@@ -71,6 +71,20 @@ class LoopThread:
         """How many runners have something in hand."""
         return sum(runner.busy for runner in self._runners) + sum(runner.busy for runner in self._external)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the database was away when somebody last asked."""
+        return any(runner.backoff.lost for runner in self._runners) or (
+            self._desk is not None and self._desk.backoff.lost
+        )
+
+    @property
+    def calling(self) -> bool:
+        """Whether external calls run, after the end too: a call in a thread cannot be ended."""
+        return any(runner.calls for runner in self._external) or (
+            self.running and any(runner.busy for runner in self._external)
+        )
+
     def stop(self, timeout: float) -> None:
         """Finish what runs, at most for so long; what is left then is cancelled."""
         self._stopping = True

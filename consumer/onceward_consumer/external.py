@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -240,6 +240,7 @@ class ExternalRunner:
             if handler.is_async
             else ThreadPoolExecutor(handler.concurrency, thread_name_prefix="onceward-external")
         )
+        self._calls: set[Future[None]] = set()
         self.work = asyncio.Event()
         self.failure: BaseException | None = None
         """What went wrong in the engine itself; the worker ends over it."""
@@ -248,6 +249,11 @@ class ExternalRunner:
     def busy(self) -> int:
         """How many keys have a command claimed."""
         return len(self._keys)
+
+    @property
+    def calls(self) -> int:
+        """How many calls run in threads, also those that nobody waits for any more."""
+        return len(self._calls)
 
     def stop(self) -> None:
         """Claim nothing any more, and hand back what has not begun."""
@@ -414,7 +420,10 @@ class ExternalRunner:
                 with span(item, self._engine):
                     await call_within(handler, item.command, context)
             else:
-                await asyncio.get_running_loop().run_in_executor(self._pool, self._call_here, item, context)
+                call = self._pool.submit(self._call_here, item, context)
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+                await asyncio.wrap_future(call)
         finally:
             item.seconds = time.perf_counter() - started
             if limit is not None and item.seconds > limit:

@@ -72,12 +72,14 @@ class Heartbeat:
         """Let others see that the worker is about to leave."""
         self._draining = True
 
-    def stop(self) -> None:
-        """Give the lease back."""
+    def stop(self, *, keep_lease: bool = False) -> None:
+        """Give the lease back, or let it run out where something of this worker's runs on."""
         self._stopping.set()
         if self._thread.ident is None:
             return
         self._thread.join(5)
+        if keep_lease:
+            return
         try:
             with self._connect() as connection:
                 connection.execute(_END, (self._engine.incarnation,))

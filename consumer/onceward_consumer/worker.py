@@ -218,7 +218,7 @@ class Worker:
             self._poller.stop(settle=functools.partial(self._settle, until - 2.0), timeout=until - time.monotonic())
         else:
             self._settle(until - 2.0)
-        self._heartbeat.stop()
+        self._heartbeat.stop(keep_lease=self._loop is not None and self._loop.calling)
         self._stopped.set()
         log.emit(events.WORKER_DRAINED, seconds=time.monotonic() - started, unfinished=self._in_flight())
 
@@ -252,6 +252,7 @@ class Worker:
             and self.alive()
             and self._heartbeat.healthy
             and not any(runner.backoff.lost for runner in self._threads)
+            and not (self._loop is not None and self._loop.lost)
         )
 
     @property
