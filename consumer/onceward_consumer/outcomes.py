@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from onceward_consumer.redaction import LONGEST
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -43,7 +45,10 @@ class Dead:
 
 
 def _text(error: str, where: str | None) -> str:
-    return error if where is None else f"{error} ({where})"
+    if where is None:
+        return error
+    room = LONGEST - len(where) - 3
+    return f"{error if len(error) <= room else error[: room - 1] + '…'} ({where})"
 
 
 BEYOND_LEDGER: Final = Dead(

@@ -18,6 +18,7 @@ from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.origins import origin
 from onceward_consumer.outcomes import Dead
 from onceward_consumer.policy import never
+from onceward_consumer.redaction import LONGEST
 from tests.support.commands import Increment
 
 
@@ -104,3 +105,6 @@ def test_the_stored_text_ends_with_the_place() -> None:
         == "KeyError: 'nope' (service.py:2 in charge)"
     )
     assert Dead("type_mismatch", "Another type.").text == "Another type."
+    long = Dead("key_error", "x" * LONGEST, "service.py:2 in charge").text
+    assert len(long) == LONGEST
+    assert long.endswith("x… (service.py:2 in charge)")
