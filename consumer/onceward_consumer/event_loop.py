@@ -9,8 +9,9 @@ from collections.abc import Callable
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.connections import OpenAsync
 from onceward_consumer.deliveries import kind_of
+from onceward_consumer.desk import Desk
 from onceward_consumer.executors import TaskRunner, kinds_of
-from onceward_consumer.external import Desk, ExternalRunner
+from onceward_consumer.external import ExternalRunner
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
 from onceward_consumer.moods import Mood
