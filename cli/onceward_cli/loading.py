@@ -23,10 +23,10 @@ def load_app(target: str) -> App:
     """
     module_name, _, attribute = target.partition(":")
     attribute = attribute or "app"
-    if module_name.endswith(".py"):
-        meant = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
+    meant = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
+    if module_name.endswith(".py") and _is_dotted(meant):
         raise AppError(f"{module_name} is a file, not a module.", remedy=f"Did you mean {meant}:{attribute}?")
-    if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
+    if not _is_dotted(module_name) or not attribute.isidentifier():
         raise AppError(
             f"{target!r:.80} names no application.", remedy="Write module:attribute, for instance hr.handlers:app."
         )
@@ -44,6 +44,10 @@ def load_app(target: str) -> App:
     if hasattr(module, attribute):
         raise AppError(f"{module_name}:{attribute} is a {type(found).__name__}, not an App.", remedy=hint)
     raise AppError(f"The module {module_name} has no {attribute!r}.", remedy=hint)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _find(module_name: str, here: str) -> None:

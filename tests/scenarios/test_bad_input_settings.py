@@ -157,7 +157,7 @@ def test_an_application_that_is_none_is_named(services: Services, database: str,
         "worker sho:app": "Did you mean shop?",
         "worker shop:app:more": "Write module:attribute",
         "worker ../shop:app": "Write module:attribute",
-        "worker shop.py": "is a module, not a package",
+        "worker shop.py": "Did you mean shop:app?",
         "worker leaves:app": "leaves cannot be imported: SystemExit",
         "worker broken:app": "broken cannot be imported: SyntaxError",
         "worker wrong:app": "wrong:app is a int, not an App.",
@@ -189,5 +189,5 @@ def test_a_broker_or_registry_that_is_not_there_is_named(
         ended.check_refusal("Start the broker, or correct ONCEWARD_KAFKA_BOOTSTRAP_SERVERS.")
     silent = cli.environment(services, database, registry_url=f"http://user:{SECRET}@127.0.0.1:{port}")
     ended = cli.run(tmp_path, silent, "worker", target)
-    ended.check_refusal("The schema registry at", "Check registry_url, and that the registry runs.")
+    ended.check_refusal("The schema registry at", "Check ONCEWARD_REGISTRY_URL, and that the registry runs.")
     assert SECRET not in ended.err

@@ -35,7 +35,7 @@ def test_an_app_in_the_working_directory_is_found(package: str) -> None:
     assert load_app(f"{package}.handlers") is load_app(f"{package}.handlers:app")
 
 
-@pytest.mark.parametrize("target", ["", ":app", "hr handlers:app", ".x:app", "x:a.b"])
+@pytest.mark.parametrize("target", ["", ":app", "hr handlers:app", "../hr.py:app", ".x:app", "x:a.b"])
 def test_a_name_that_is_none_is_refused(target: str) -> None:
     with pytest.raises(AppError, match=r"names no application\. Write module:attribute"):
         load_app(target)
