@@ -168,7 +168,10 @@ def test_the_password_travels_in_the_header_and_is_never_shown(caplog: pytest.Lo
         headers.append(request.headers.get("Authorization"))
         return 401, {}
 
-    with answering(answer) as server, caplog.at_level("DEBUG"):
+    caplog.set_level("DEBUG")
+    for chatty in ("httpx", "httpx2", "httpcore", "httpcore2"):
+        caplog.set_level("DEBUG", logger=chatty)
+    with answering(answer) as server:
         for client in (
             RegistryClient(server.url, user="ada", password="secret"),
             RegistryClient(server.url.replace("://", "://ada:secret@")),
