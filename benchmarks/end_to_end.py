@@ -14,7 +14,7 @@ from benchmarks.figures import Figure
 from benchmarks.measuring import Budget, Values, Variant, Watch, rounds, watched
 from benchmarks.places import Place
 from benchmarks.processes import COMMAND_LINE, running, until
-from benchmarks.relaying import make_slot, percentiles, publisher, relay
+from benchmarks.relaying import make_slot, percentile_figures, percentiles, publisher, relay
 from onceward_schemas.registry import RegistryClient
 
 RATE = 100
@@ -25,26 +25,14 @@ FAILING_KEYS = 20_000
 def latency(place: Place, budget: Budget) -> list[Figure]:
     """At 100 commands a second, otherwise idle."""
     seconds = budget.seconds(12)
-    found = rounds(
-        {"commit to handler": paced(place, seconds, by_hand=False), "by hand": paced(place, seconds, by_hand=True)},
-        budget,
-        times=min(2, budget.rounds),
+    return percentile_figures(
+        f"COMMIT → handler start at {RATE}/s",
+        paced(place, seconds, by_hand=False),
+        paced(place, seconds, by_hand=True),
+        by="relay by hand, linger 0, then `one`",
+        targets={"p50": 4.0, "p99": 10.0},
+        budget=budget,
     )
-    ours, reference = found["commit to handler"], found["by hand"]
-    return [
-        Figure(
-            name=f"COMMIT → handler start at {RATE}/s, {name}",
-            ours=ours.median(name),
-            unit="ms",
-            reference=reference.median(name),
-            by="relay by hand, linger 0, then `one`",
-            target=target,
-            of="ours",
-            most=True,
-            strangers=worst(ours, reference),
-        )
-        for name, target in (("p50", 4.0), ("p99", 10.0))
-    ]
 
 
 def failures(place: Place, budget: Budget) -> list[Figure]:

@@ -97,25 +97,34 @@ def _memory(series: Series) -> float:
 def latency(place: Place, budget: Budget) -> list[Figure]:
     """From the call of commit() until a consumer has the record, at 500 rows a second."""
     seconds = budget.seconds(12)
-    found = rounds(
-        {"relay": paced(place, seconds, by_hand=False), "by hand, linger 0": paced(place, seconds, by_hand=True)},
-        budget,
-        times=min(2, budget.rounds),
+    return percentile_figures(
+        f"COMMIT → Kafka consumer at {RATE}/s",
+        paced(place, seconds, by_hand=False),
+        paced(place, seconds, by_hand=True),
+        by="relay by hand, linger 0",
+        targets={"p50": 1.5, "p99": 5.0},
+        budget=budget,
     )
-    ours, reference = found["relay"], found["by hand, linger 0"]
+
+
+def percentile_figures(
+    title: str, ours: Variant, by_hand: Variant, *, by: str, targets: dict[str, float], budget: Budget
+) -> list[Figure]:
+    """Ours and the reference in turns, twice at most; a figure for each percentile that has a target, in ms."""
+    found = rounds({title: ours, by: by_hand}, budget, times=min(2, budget.rounds))
     return [
         Figure(
-            name=f"COMMIT → Kafka consumer at {RATE}/s, {name}",
-            ours=ours.median(name),
+            name=f"{title}, {name}",
+            ours=found[title].median(name),
             unit="ms",
-            reference=reference.median(name),
-            by="relay by hand, linger 0",
+            reference=found[by].median(name),
+            by=by,
             target=target,
             of="ours",
             most=True,
-            strangers=worst(ours, reference),
+            strangers=worst(found[title], found[by]),
         )
-        for name, target in (("p50", 1.5), ("p99", 5.0))
+        for name, target in targets.items()
     ]
 
 
