@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID
 
+from onceward_consumer import effects
 from onceward_consumer.redaction import LONGEST, clean
 from onceward_consumer.run_items import ItemState, RunItem, check_name
 from onceward_producer.options import PublishOptions
@@ -90,12 +91,24 @@ class Context(BaseContext, Protocol):
         Raises: AppError in external handlers, which have none.
         """
 
+    def effect_once(self, key: str) -> bool:
+        """Whether no command has applied the effect of this business key yet; then it is this one's to apply.
+
+        The key is taken in the handler's transaction: where that does not commit, it is free again. Another transaction
+        that is about to take it is waited for. Keys belong to the app and are remembered for 30 days.
+
+        Raises: InvalidCommandError for a key that cannot be stored; AppError in external handlers.
+        """
+
 
 class AsyncContext(BaseContext, Protocol):
     """The context of an asynchronous handler."""
 
     @property
     def connection(self) -> psycopg.AsyncConnection[Any]:
+        """As in `Context`."""
+
+    async def effect_once(self, key: str) -> bool:
         """As in `Context`."""
 
 
@@ -174,6 +187,9 @@ class HandlerContext:
             raise OncewardError(
                 "The handler's call is over.", remedy="Publish and count before the handler returns, in its own task."
             )
+
+    def effect_once(self, key: str) -> Any:
+        return effects.first(self.connection, self._engine.group, key, self._item.id)
 
     def items_done(self, stage: str, items: Iterable[str]) -> None:
         self._count(stage, "done", dict.fromkeys(items))

@@ -46,6 +46,7 @@ class Kept:
     dropped: int = 0
     ledger_rows: int = 0
     attempts: int = 0
+    effects: int = 0
     workers: int = 0
     more: bool = False
 
@@ -65,10 +66,11 @@ def keep_house(connection: psycopg.Connection[Any]) -> Kept | None:
         kept = Kept()
         kept.ledger_rows = _delete(connection, "forget_default")
         kept.attempts = _delete(connection, "forget_attempts")
+        kept.effects = _delete(connection, "forget_effects")
         kept.workers = connection.execute(query("onceward_consumer", "forget_workers")).rowcount
         kept.prepared = _value(connection, _PREPARE, AHEAD)
         kept.dropped = 1 if _value(connection, _DROP, RETENTION) is not None else 0
-        kept.more = _BATCH in (kept.ledger_rows, kept.attempts) or kept.dropped > 0
+        kept.more = _BATCH in (kept.ledger_rows, kept.attempts, kept.effects) or kept.dropped > 0
         return kept
     finally:
         if not connection.closed:

@@ -171,7 +171,7 @@ HOUSEKEEPING_DONE = _event(
     "housekeeping.done",
     "info",
     "Ledger weeks were made and dropped, old rows deleted.",
-    *("prepared", "dropped", "ledger_rows", "attempts", "workers", "seconds"),
+    *("prepared", "dropped", "ledger_rows", "attempts", "effects", "workers", "seconds"),
 )
 HOUSEKEEPING_BUSY = _event(
     "housekeeping.busy", "info", "A table was too busy to be changed; it is tried again.", "error", "delay_seconds"

@@ -249,3 +249,10 @@ def test_the_service_does_a_round_and_ends(connection: Connection, database: str
         assert service.alive()
     finally:
         service.stop()
+
+
+def test_business_keys_are_forgotten_after_the_retention(connection: Connection) -> None:
+    for key, days in (("old", 31), ("young", 29)):
+        connection.execute("insert into onceward.effects values ('g', %s, gen_random_uuid(), %s)", (key, ago(days)))
+    assert rounds(connection).effects == 1
+    assert connection.execute("select key from onceward.effects").fetchall() == [("young",)]
