@@ -47,6 +47,7 @@ class Delivery:
         "kind",
         "lane",
         "offset",
+        "overflow",
         "partition",
         "payload",
         "refusal",
@@ -84,6 +85,8 @@ class Delivery:
         """How often its run gave way to somebody else's lock."""
         self.early = False
         """It came out of a tier whose delay is shorter than its wait."""
+        self.overflow: str | None = None
+        """Why it is to be parked and not run, where what waits behind a limit has become too much (throttles)."""
         self.key_text = None if key is None else key_text(key)
         self.address: Address | None = None if self.key_text is None else (lane, self.key_text)
         self.handler: Handler | None = None

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 RESOLVABLE = frozenset({"unknown_type", "schema_missing"})
 """Reasons for which a record is parked, since a deployment or a registration can resolve them."""
+LIMITED = frozenset({"throttled", "paused", "breaker_open", "over_quota"})
+"""Reasons for which a record is parked that could run but for a limit (throttles). It heads its key like the others."""
+_UNRESOLVED = RESOLVABLE | LIMITED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +127,8 @@ class Item:
 
     @property
     def unresolved(self) -> bool:
-        """Whether it waits for a handler or a schema, and not for its key."""
-        return isinstance(self.outcome, Parked) and self.outcome.reason in RESOLVABLE
+        """Whether it waits for a handler, a schema or a limit, and not for its key."""
+        return isinstance(self.outcome, Parked) and self.outcome.reason in _UNRESOLVED
 
 
 _REGISTRY_REST = timedelta(seconds=1)
@@ -147,6 +150,9 @@ def prepared(delivery: Delivery, engine: Engine) -> Item:
         item.attempt = item.asked = envelope.attempt
         if delivery.early:
             item.outcome = item.given = Round()
+            return item
+        if delivery.overflow is not None and not _expired(item, engine):
+            item.outcome = item.given = Parked(delivery.overflow)
             return item
         try:
             item.command = engine.codec.decode(delivery.payload)
