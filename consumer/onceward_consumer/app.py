@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from onceward_consumer.durations import Duration, duration
-from onceward_consumer.failures import Rules
+from onceward_consumer.failures import Discard, Reject, Retry, Rules
 from onceward_consumer.handlers import Handler, Mode, Order
 from onceward_consumer.policy import RetryPolicy, exponential
 from onceward_consumer.runs import Runs
@@ -120,11 +120,13 @@ class App:
         items: Callable[[Any], Iterable[str]] | None = None,
         transient: type[BaseException] | tuple[type[BaseException], ...] = (),
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+        classify: Callable[[BaseException], Retry | Discard | Reject | None] | None = None,
     ) -> Callable[[Function], Function]:
         """Declare the decorated function, called as function(command, ctx), as the handler of `command`.
 
         `lane` defaults to the one in the schema. `transient` and `permanent` are exception classes that this handler
-        judges differently from `failures.classify`. The function itself is returned unchanged.
+        judges differently from `failures.classify`; `classify` is asked before them, and says with a Retry, Discard or Reject
+        what an exception means, or None. The function itself is returned unchanged.
 
         A command of a run counts in `item_stage` when it succeeds or is given up on: with the item that it was published
         with, or with those that `items(command)` returns, for a command that stands for many.
@@ -157,7 +159,11 @@ class App:
             mode=mode,
             order=self._order if order is None else _order(order),
             retry=self._retry if retry is None else _policy(retry),
-            rules=Rules(transient=_kinds(transient, "transient"), permanent=_kinds(permanent, "permanent")),
+            rules=Rules(
+                transient=_kinds(transient, "transient"),
+                permanent=_kinds(permanent, "permanent"),
+                classify=_classifier(classify, type_name),
+            ),
             concurrency=_concurrency(concurrency, type_name),
             destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
@@ -275,6 +281,15 @@ def _order(value: Any) -> Order:
 def _policy(value: Any) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise AppError(f"retry is {value!r:.40}.", remedy="Pass exponential(...), fixed(...) or never.")
+    return value
+
+
+def _classifier(value: Any, type_name: str) -> Any:
+    if value is not None and (not callable(value) or _is_async(value) or not _accepts(value, 1)):
+        raise AppError(
+            f"{type_name}: classify is {value!r:.60}.",
+            remedy="Pass a plain function of one exception that returns a Retry, Discard, Reject or None.",
+        )
     return value
 
 

@@ -87,6 +87,8 @@ class Rules:
 
     transient: Kinds = ()
     permanent: Kinds = ()
+    classify: Callable[[BaseException], Retry | Discard | Reject | None] | None = None
+    """Asked first; None leaves the exception to the other rules."""
 
 
 NO_RULES: Final = Rules()
@@ -153,6 +155,8 @@ def _judge(error: BaseException, rules: Rules, now: datetime, depth: int) -> Ver
             return Discarded(error.reason)
         case Reject():
             return Permanent(error.reason)
+        case _ if rules.classify is not None and (verdict := _asked(error, rules.classify)) is not None:
+            return verdict
         case _ if isinstance(error, rules.permanent):
             return Permanent(_reason(error))
         case _ if isinstance(error, rules.transient):
@@ -163,6 +167,24 @@ def _judge(error: BaseException, rules: Rules, now: datetime, depth: int) -> Ver
     if verdict is None and error.__cause__ is not None and depth:
         return _judge(error.__cause__, rules, now, depth - 1)
     return verdict
+
+
+def _asked(error: BaseException, classify: Callable[[BaseException], Any]) -> Verdict | None:
+    """What the handler's own function says; one that raises, or says something else, is an error that a deployment mends."""
+    try:
+        said = classify(error)
+    except Exception:  # the service's code runs here
+        return Transient("classify_failed")
+    match said:
+        case None:
+            return None
+        case Retry():
+            return Transient(said.reason or _reason(error), said.after)
+        case Discard():
+            return Discarded(said.reason)
+        case Reject():
+            return Permanent(said.reason)
+    return Transient("classify_failed")
 
 
 def _of_group(group: BaseExceptionGroup[Any], rules: Rules, now: datetime, depth: int) -> Verdict:

@@ -23,6 +23,11 @@ LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 before others that are due."""
 
 MOST_TIERS: Final = 24
+LONGEST: Final = timedelta(days=29)
+"""How long the retries of a command may take, the ledger's retention less a day for what is late and for clocks that differ."""
+
+_FOREVER: Final = 1e10
+"""More seconds than anybody waits, and fewer than a timedelta holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +53,30 @@ class RetryPolicy:
                 f"The retry policy has {len(set(self.delays))} different delays, and each needs a topic.",
                 remedy=f"Use a larger factor or fewer attempts; {MOST_TIERS} is the most.",
             )
+        if self.longest > LONGEST:
+            raise AppError(
+                f"The retries may take {self.longest.days} days; commands are remembered for 30.",
+                remedy=f"Give fewer attempts, shorter delays, or within={f'{LONGEST.days}d'!r}.",
+            )
 
     @property
     def tiers(self) -> tuple[timedelta, ...]:
         """The delays that need a topic, shortest first."""
         return tuple(sorted(set(self.delays)))
+
+    @property
+    def longest(self) -> timedelta:
+        """From the first failure to the start of the last attempt, at most; servers that say Retry-After apart.
+
+        >>> fixed("10s", attempts=3).longest, fixed("10s", attempts=3, within="5s").longest
+        (datetime.timedelta(seconds=22), datetime.timedelta(seconds=5))
+        """
+        if self.within is not None:
+            return self.within
+        seconds = [delay.total_seconds() for delay in self.delays[self.jitter and len(self.delays) > 1 :]]
+        steps = seconds[: self.attempts - 1]
+        total = sum(steps) + (seconds[-1] if seconds else 0) * (self.attempts - 1 - len(steps))
+        return timedelta(seconds=min(total * (1 + TOLERANCE), _FOREVER))
 
 
 @dataclass(frozen=True, slots=True)

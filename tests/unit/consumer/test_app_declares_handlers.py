@@ -252,6 +252,12 @@ def test_two_schedules_of_one_id_are_refused() -> None:
         app.schedule("0 8 * * *")(digest)
 
 
+@pytest.mark.parametrize("judge", ["permanent", lambda: None, handle_async])
+def test_what_cannot_classify_an_exception_is_refused(judge: Any) -> None:
+    with pytest.raises(AppError, match="classify is"):
+        App("hr").handler(Move, classify=judge)
+
+
 def test_a_type_is_ignored_or_handled() -> None:
     app = App("hr", ignores=["shop.Refund", "hr.Move"])
     assert app.ignores == {"shop.Refund", "hr.Move"}

@@ -196,6 +196,30 @@ def raised_from(cause: BaseException) -> Exception:
     return error
 
 
+def test_a_function_of_the_handler_is_asked_before_its_classes() -> None:
+    def judge(error: BaseException) -> Retry | Discard | Reject | None:
+        match str(error):
+            case "busy":
+                return Retry("busy", after="7s")
+            case "gone":
+                return Discard("gone")
+            case "bad":
+                return Reject("bad")
+        return None
+
+    rules = Rules(permanent=(ValueError,), classify=judge)
+    assert classify(ValueError("busy"), rules) == Transient("busy", timedelta(seconds=7))
+    assert classify(ValueError("gone"), rules) == Discarded("gone")
+    assert classify(OSError("bad"), rules) == Permanent("bad")
+    assert classify(ValueError("other"), rules) == Permanent("value_error")
+    assert classify(Retry("mine"), rules) == Transient("mine")
+
+
+@pytest.mark.parametrize("judge", [lambda error: 1 / 0, lambda error: "transient"])
+def test_a_function_that_fails_gives_nothing_up(judge: Any) -> None:
+    assert classify(ValueError(), Rules(classify=judge)) == Transient("classify_failed")
+
+
 def test_an_unknown_exception_is_judged_by_its_cause() -> None:
     assert classify(raised_from(KeyError())) == Permanent("key_error")
     assert classify(raised_from(raised_from(response(503, Retry_After="3")))) == Transient(

@@ -140,12 +140,29 @@ def test_never_never_retries() -> None:
         lambda: exponential("1s", "10s", factor=float("nan")),
         lambda: exponential("1ms", "10d", attempts=100, factor=1.2),
         lambda: RetryPolicy(delays=(), attempts=2),
+        lambda: fixed("1d", attempts=40),
+        lambda: fixed("1d", within="30d"),
+        lambda: exponential("1s", "10m", attempts=10**12),
     ],
 )
 def test_a_policy_that_contradicts_itself_is_refused(build: Any) -> None:
     with pytest.raises(AppError) as caught:
         build()
     assert caught.value.remedy
+
+
+def test_no_retry_comes_later_than_the_policy_said() -> None:
+    for policy in (
+        exponential("1s", "8s", attempts=9),
+        exponential("1s", "8s", attempts=3, jitter=False),
+        fixed("5s", jitter=True),
+    ):
+        waited = timedelta(0)
+        for attempt in range(1, policy.attempts):
+            delay = next_delay(policy, attempt, NOW, NOW, chance=lambda: 0.0 if attempt % 2 else 0.999)
+            assert isinstance(delay, timedelta)
+            waited += delay
+        assert waited <= policy.longest
 
 
 @pytest.mark.parametrize(
