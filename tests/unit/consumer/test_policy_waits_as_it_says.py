@@ -159,7 +159,7 @@ def test_no_retry_comes_later_than_the_policy_said() -> None:
     ):
         waited = timedelta(0)
         for attempt in range(1, policy.attempts):
-            delay = next_delay(policy, attempt, NOW, NOW, chance=lambda: 0.0 if attempt % 2 else 0.999)
+            delay = next_delay(policy, attempt, NOW, NOW, chance=lambda n=attempt: 0.0 if n % 2 else 0.999)
             assert isinstance(delay, timedelta)
             waited += delay
         assert waited <= policy.longest
