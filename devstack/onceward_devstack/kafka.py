@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from onceward_devstack.downloads import KAFKA_COORDINATE, java_program, locked, pinned_version
 from onceward_devstack.jvm import jvm_options
 from onceward_devstack.launcher import clean_environment, launch
-from onceward_devstack.ports import HOST, is_open
+from onceward_devstack.ports import HOST, free_ports, is_open
 from onceward_devstack.server import Server
 from onceward_schemas.errors import DevstackError
 
@@ -42,6 +43,7 @@ class Kafka(Server):
         self.more_options: tuple[str, ...] = ()
         self.more_properties: dict[str, str] = {}
         """Further settings of the broker, which win over the usual ones."""
+        self._proxied: dict[int, int] = {}
         self._program = program
         self._data = home / "data"
         self._settings = home / "server.properties"
@@ -54,10 +56,19 @@ class Kafka(Server):
     def address(self) -> str:
         return self.bootstrap
 
+    def listen_behind(self, advertised_port: int) -> int:
+        """One more listener, for clients that shall reach the broker through a proxy at `advertised_port` only.
+
+        Returns the port that the proxy passes on to. Call it before the start.
+        """
+        [port] = free_ports(1)
+        self._proxied[port] = advertised_port
+        return port
+
     def launch(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         more = "".join(f"{name}={value}\n" for name, value in self.more_properties.items())
-        self._settings.write_text(_properties(self._data, self.port, self.controller_port) + more)
+        self._settings.write_text(_properties(self._data, self.port, self.controller_port, self._proxied) + more)
         if not self._data.exists():
             self._format()
         options = [*jvm_options(self.heap_mib, self._program / STARTUP_CACHE), *self.more_options]
@@ -111,12 +122,17 @@ def _coordinator_answers(consumer: Consumer) -> bool:
     return True
 
 
-def _properties(data: Path, port: int, controller_port: int) -> str:
+def _properties(data: Path, port: int, controller_port: int, proxied: Mapping[int, int] | None = None) -> str:
     fixed = files("onceward_devstack").joinpath("kafka.properties").read_text()
+    listeners = {"PLAINTEXT": (port, port)}
+    listeners |= {f"PROXIED{own}": (own, advertised) for own, advertised in (proxied or {}).items()}
+    own = ",".join(f"{name}://{HOST}:{ports[0]}" for name, ports in listeners.items())
+    advertised = ",".join(f"{name}://{HOST}:{ports[1]}" for name, ports in listeners.items())
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners))
     return (
         f"{fixed}\ncontroller.quorum.voters=1@{HOST}:{controller_port}\n"
-        f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}\n"
-        f"advertised.listeners=PLAINTEXT://{HOST}:{port}\nlog.dirs={data}\n"
+        f"listeners={own},CONTROLLER://{HOST}:{controller_port}\nadvertised.listeners={advertised}\n"
+        f"listener.security.protocol.map={protocols}\nlog.dirs={data}\n"
     )
 
 

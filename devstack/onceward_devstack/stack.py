@@ -157,15 +157,24 @@ def remove_data(home: Path) -> None:
 
 @contextmanager
 def temporary_stack(
-    postgres_settings: Mapping[str, str] | None = None, progress: Progress | None = None
+    postgres_settings: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    prepare: Callable[[Stack], None] = lambda stack: None,
 ) -> Iterator[Stack]:
-    """A started stack whose data are deleted at the end. It lies in /var/tmp, where every user may reach it."""
+    """A started stack whose data are deleted at the end. It lies in /var/tmp, where every user may reach it.
+
+    `prepare` is called with it before anything is started.
+    """
     _remove_abandoned()
     home = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=_SHARED))
     home.chmod(0o755)
     try:
-        with Stack(home, postgres_settings=postgres_settings, progress=progress) as stack:
-            yield stack
+        stack = Stack(home, postgres_settings=postgres_settings, progress=progress)
+        try:
+            prepare(stack)
+            yield stack.start()
+        finally:
+            stack.close()
     finally:
         remove_outside_data(home / "postgres")
         shutil.rmtree(home)

@@ -1,0 +1,107 @@
+"""The group under attack: one handler for each way to run one. To add a way, write its function and enter it in MODES.
+
+A handler makes its effect first and fails afterwards, so that an effect that outlives its failure is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from onceward_consumer.app import App
+from onceward_consumer.failures import Reject, Retry
+from onceward_consumer.handlers import Order
+from onceward_consumer.policy import exponential
+from tests.chaos.gateway import Gateway
+from tests.chaos.plan import Stage
+from tests.support.commands import Increment
+
+ATTEMPTS: Final = 10
+"""More than one command has of failures and of killed workers together."""
+INSERT: Final = "insert into chaos.effects (id, key, number, attempt, pid) values (%s, %s, %s, %s, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to run a handler."""
+
+    declare: Callable[[App, Stage, dict[str, Any]], None]
+    external: bool = False
+    """Its effects are calls of the gateway instead of rows."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of its workers."""
+
+
+def application(stage: Stage) -> App:
+    """The app of a trial."""
+    app = App(stage.group)
+    rules: dict[str, Any] = {
+        "lane": stage.lane,
+        "order": cast("Order", stage.plan.order),
+        "retry": exponential("200ms", "800ms", attempts=ATTEMPTS),
+    }
+    MODES[stage.plan.mode].declare(app, stage, rules)
+    return app
+
+
+def _synchronous(app: App, stage: Stage, rules: dict[str, Any]) -> None:
+    @app.handler(Increment, **rules)
+    def increment(command: Increment, ctx: Any) -> None:
+        ctx.connection.execute(INSERT, _values(command, ctx))
+        time.sleep(stage.plan.work_seconds)
+        _fail(stage, command, ctx)
+
+
+def _asynchronous(app: App, stage: Stage, rules: dict[str, Any]) -> None:
+    @app.handler(Increment, **rules)
+    async def increment(command: Increment, ctx: Any) -> None:
+        await ctx.connection.execute(INSERT, _values(command, ctx))
+        await asyncio.sleep(stage.plan.work_seconds)
+        _fail(stage, command, ctx)
+
+
+def _external(app: App, stage: Stage, rules: dict[str, Any]) -> None:
+    gateway = Gateway(stage.gateway)
+
+    @app.handler(Increment, mode="external", concurrency=32, **rules)
+    async def increment(command: Increment, ctx: Any) -> None:
+        await asyncio.sleep(stage.plan.work_seconds)
+        _fail(stage, command, ctx)
+        gateway.call(ctx.idempotency_key, ctx.command_id, command.counter, command.amount, ctx.attempt)
+
+
+def _external_synchronous(app: App, stage: Stage, rules: dict[str, Any]) -> None:
+    gateway = Gateway(stage.gateway)
+
+    @app.handler(Increment, mode="external", **rules)
+    def increment(command: Increment, ctx: Any) -> None:
+        time.sleep(stage.plan.work_seconds)
+        _fail(stage, command, ctx)
+        gateway.call(ctx.idempotency_key, ctx.command_id, command.counter, command.amount, ctx.attempt)
+
+
+MODES: Final[dict[str, Mode]] = {
+    "transactional": Mode(_synchronous),
+    "single": Mode(_synchronous, options=(("group_size", 1),)),
+    "async": Mode(_asynchronous),
+    "external": Mode(_external, external=True),
+    "external-sync": Mode(_external_synchronous, external=True),
+}
+
+
+def _values(command: Increment, ctx: Any) -> tuple[Any, ...]:
+    return ctx.command_id, command.counter, command.amount, ctx.attempt, os.getpid()
+
+
+def _fail(stage: Stage, command: Increment, ctx: Any) -> None:
+    fate = stage.plan.fate(command.counter, command.amount)
+    if ctx.attempt <= fate.failures or fate.ending == "exhausted":
+        raise Retry("not_yet") if command.amount % 2 else ConnectionError("not yet")
+    if fate.ending == "rejected":
+        raise Reject("never")
+    if fate.ending == "broken":
+        raise KeyError("never")
