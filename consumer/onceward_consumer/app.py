@@ -22,6 +22,7 @@ from onceward_consumer.failures import Discard, Reject, Retry, Rules
 from onceward_consumer.handlers import Handler, Mode, Order
 from onceward_consumer.policy import RetryPolicy, exponential
 from onceward_consumer.runs import Runs
+from onceward_consumer.signatures import accepts, check_signature, is_async, name_of
 from onceward_producer.default import AmbientCodec
 from onceward_schemas import topics
 from onceward_schemas.command import Command
@@ -34,6 +35,7 @@ _ORDERS = typing.get_args(Order)
 _TYPE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DEFAULT_RETRY = exponential("1s", "10m", attempts=8, within="6h")
 _DEFAULT_CONCURRENCY = 16
+_DEFAULT_BATCH = 500
 _DEFAULT_EXTERNAL_RUNTIME = timedelta(seconds=60)
 """No call to another system without a limit."""
 
@@ -113,6 +115,7 @@ class App:
         retry: RetryPolicy | None = None,
         order: Order | None = None,
         mode: Mode = "transactional",
+        batch_size: int | None = None,
         concurrency: int | None = None,
         destination: str | None = None,
         max_runtime: Duration | None = None,
@@ -123,6 +126,9 @@ class App:
         classify: Callable[[BaseException], Retry | Discard | Reject | None] | None = None,
     ) -> Callable[[Function], Function]:
         """Declare the decorated function, called as function(command, ctx), as the handler of `command`.
+
+        With mode="batch" it is called as function(commands, ctx), with `batch_size` commands at most, 500 unless you say
+        otherwise; see `BatchContext`.
 
         `lane` defaults to the one in the schema. `transient` and `permanent` are exception classes that this handler
         judges differently from `failures.classify`; `classify` is asked before them, and says with a Retry, Discard or Reject
@@ -137,14 +143,18 @@ class App:
         if type_name in self._handlers:
             other = self._handlers[type_name].function
             raise AppError(
-                f"{type_name} has a handler already, {_called(other)}.",
+                f"{type_name} has a handler already, {name_of(other)}.",
                 remedy="Keep one; to do two things, publish a second command from it.",
             )
         if type_name in self.ignores:
             raise AppError(
                 f"{type_name} is in the app's ignores.", remedy="Take it out of ignores, or leave the handler out."
             )
-        if _one_of(mode, _MODES, "mode") == "transactional" and (concurrency is not None or destination is not None):
+        if _one_of(mode, _MODES, "mode") != "batch" and batch_size is not None:
+            raise AppError(
+                f"{type_name}: batch_size belongs to batch handlers.", remedy='Add mode="batch", or leave it out.'
+            )
+        if mode != "external" and (concurrency is not None or destination is not None):
             raise AppError(
                 f"{type_name}: concurrency and destination belong to external handlers.",
                 remedy='Add mode="external", or leave them out.',
@@ -157,6 +167,7 @@ class App:
             command=command,
             lane=self._lane(lane or command.SCHEMA.lane, type_name),
             mode=mode,
+            batch_size=_whole(batch_size, _DEFAULT_BATCH, f"{type_name}: batch_size"),
             order=self._order if order is None else _order(order),
             retry=self._retry if retry is None else _policy(retry),
             rules=Rules(
@@ -164,7 +175,7 @@ class App:
                 permanent=_kinds(permanent, "permanent"),
                 classify=_classifier(classify, type_name),
             ),
-            concurrency=_concurrency(concurrency, type_name),
+            concurrency=_whole(concurrency, _DEFAULT_CONCURRENCY, f"{type_name}: concurrency"),
             destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
             item_stage=_word(item_stage, f"{type_name}: item_stage"),
@@ -172,8 +183,8 @@ class App:
         )
 
         def declare(function: Function) -> Function:
-            _check_signature(function, command)
-            handler = settled(function=function, is_async=_is_async(function))
+            check_signature(function, command, mode)
+            handler = settled(function=function, is_async=is_async(function))
             self._check_names(handler)
             self._handlers[type_name] = handler
             return function
@@ -202,9 +213,9 @@ class App:
                 raise AppError(
                     f"There are two schedules with the id {name!r}.", remedy='Give one of them another: id="...".'
                 )
-            if _is_async(function) or not _accepts(function, 1):
+            if is_async(function) or not accepts(function, 1):
                 raise AppError(
-                    f"The schedule {name!r} cannot be called as {_called(function)}(tick).",
+                    f"The schedule {name!r} cannot be called as {name_of(function)}(tick).",
                     remedy="Make it a plain function of one parameter that returns a command.",
                 )
             self._schedules[name] = ScheduleDeclaration(
@@ -285,7 +296,7 @@ def _policy(value: Any) -> RetryPolicy:
 
 
 def _classifier(value: Any, type_name: str) -> Any:
-    if value is not None and (not callable(value) or _is_async(value) or not _accepts(value, 1)):
+    if value is not None and (not callable(value) or is_async(value) or not accepts(value, 1)):
         raise AppError(
             f"{type_name}: classify is {value!r:.60}.",
             remedy="Pass a plain function of one exception that returns a Retry, Discard, Reject or None.",
@@ -311,11 +322,11 @@ def _items(
     return items
 
 
-def _concurrency(value: Any, type_name: str) -> int:
+def _whole(value: Any, default: int, what: str) -> int:
     if value is None:
-        return _DEFAULT_CONCURRENCY
+        return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
-        raise AppError(f"{type_name}: concurrency is {value!r:.40}.", remedy="Give a whole number from 1 to 10000.")
+        raise AppError(f"{what} is {value!r:.40}.", remedy="Give a whole number from 1 to 10000.")
     return value
 
 
@@ -335,56 +346,3 @@ def _check_zone(tz: Any) -> None:
         nearest = difflib.get_close_matches(str(tz), available_timezones(), n=1)
         hint = f"Did you mean {nearest[0]!r}?" if nearest else 'Use an IANA name like "Asia/Almaty".'
         raise AppError(f"{tz!r:.60} is not a time zone.", remedy=hint) from error
-
-
-def _check_signature(function: Any, command: type[Command]) -> None:
-    name = _called(function)
-    target = _target(function)
-    if isinstance(function, type) or inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise AppError(
-            f"{name} is a {'class' if isinstance(function, type) else 'generator'}, not a handler.",
-            remedy="Use `def` or `async def` with return; publish follow-ups with ctx.publish.",
-        )
-    if not _accepts(function, 2):
-        raise AppError(
-            f"{name} cannot be called as {name}(command, ctx).", remedy="Give it these two positional parameters."
-        )
-    declared = _first_annotation(target)
-    if isinstance(declared, type) and issubclass(declared, Command) and not issubclass(command, declared):
-        raise AppError(
-            f"{name} takes a {declared.__name__} but is declared for {command.__name__}.",
-            remedy="Correct the decorator or the annotation.",
-        )
-
-
-def _first_annotation(target: Any) -> Any:
-    """The first parameter's type, or None where the annotation is absent or cannot be read at run time."""
-    try:
-        hints = typing.get_type_hints(target)
-        parameters = [name for name in inspect.signature(target).parameters if name != "self"]
-    except (NameError, TypeError, ValueError, AttributeError):
-        return None
-    return hints.get(parameters[0]) if parameters else None
-
-
-def _accepts(function: Any, count: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(count))
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _target(function: Any) -> Any:
-    """The function behind partials and callable objects."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(_target(function))
-
-
-def _called(function: Any) -> str:
-    return getattr(_target(function), "__qualname__", repr(function)).replace("<locals>.", "")

@@ -188,6 +188,10 @@ class HandlerContext:
                 "The handler's call is over.", remedy="Publish and count before the handler returns, in its own task."
             )
 
+    def close(self) -> None:
+        """The call is over."""
+        self._connection = None
+
     def effect_once(self, key: str) -> Any:
         return effects.first(self.connection, self._engine.group, key, self._item.id)
 

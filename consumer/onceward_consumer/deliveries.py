@@ -14,7 +14,7 @@ from onceward_schemas.envelope import Envelope
 from onceward_schemas.errors import UndecodableError
 
 Kind: TypeAlias = str
-"""Which executor runs it: `sync`, `async`, or `external` and a type."""
+"""Which executor runs it: `sync`, `async`, or `external` or `batch` and a type."""
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Address: TypeAlias = tuple[str, str]
 """(lane, key): what order holds within."""
@@ -109,9 +109,12 @@ class Delivery:
 
 
 def kind_of(handler: Handler) -> Kind:
-    """The executor of a handler's commands; each external handler has its own, so that none waits for another's calls."""
-    if handler.mode == "external":
-        return f"external {handler.type}"
+    """The executor of a handler's commands.
+
+    Each external handler has its own, so that none waits for another's calls; the commands of a batch are of one type.
+    """
+    if handler.mode != "transactional":
+        return f"{handler.mode} {handler.type}"
     return "async" if handler.is_async else "sync"
 
 

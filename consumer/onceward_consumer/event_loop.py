@@ -10,10 +10,11 @@ from onceward_consumer.buffer import Buffer
 from onceward_consumer.connections import OpenAsync
 from onceward_consumer.deliveries import kind_of
 from onceward_consumer.desk import Desk
-from onceward_consumer.executors import TaskRunner, kinds_of
+from onceward_consumer.executors import TaskRunner
 from onceward_consumer.external import ExternalRunner
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
+from onceward_consumer.menus import Menu
 from onceward_consumer.moods import Mood
 from onceward_consumer.release import Wakeups
 
@@ -126,7 +127,7 @@ class LoopThread:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        if "async" in kinds_of(self._engine):
+        if kinds := Menu(self._engine.handlers, is_async=True, group_size=self._group_size).kinds:
             self._runners = [
                 TaskRunner(
                     f"onceward-task-{number}",
@@ -139,7 +140,8 @@ class LoopThread:
                 )
                 for number in range(self._size)
             ]
-            self._buffer.listen("async", self._poke)
+            for kind in kinds:
+                self._buffer.listen(kind, self._poke)
         desk = Desk(self._engine, self._open, self._size)
         for handler in self._engine.handlers.values():
             if handler.mode == "external":

@@ -25,7 +25,7 @@ from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Done, Failed, 
 from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
 
-_DONE: Final = Done()
+DONE: Final = Done()
 _NEXT: Final = Busy(timedelta(0))
 _LOCKED_REST: Final = timedelta(milliseconds=500)
 _MOST_COLLISIONS: Final = 5
@@ -111,7 +111,7 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
             else:
                 try:
                     yield Call(item, savepoint)
-                    item.outcome = _DONE
+                    item.outcome = DONE
                     continue
                 except (NeedsResultError, GeneratorExit):
                     raise
@@ -186,12 +186,12 @@ def _one_by_one(items: Sequence[Item], engine: Engine) -> Script[None]:
         if stopped and item.ordered and address in stopped and isinstance(stopped[address], Busy):
             item.outcome = stopped[address]
             continue
-        yield from _single(item, engine)
+        yield from single(item, engine)
         if isinstance(item.outcome, Busy):
             stops(item, stopped)
 
 
-def _single(item: Item, engine: Engine) -> Script[None]:
+def single(item: Item, engine: Engine) -> Script[None]:
     """One command in a transaction of its own: whatever goes wrong now is about this command."""
     collisions = 0
     judged: BaseException | None = None

@@ -12,7 +12,7 @@ from onceward_consumer.failures import NO_RULES, OverrunError, Rules
 from onceward_consumer.policy import RetryPolicy
 from onceward_schemas.command import Command
 
-Mode: TypeAlias = Literal["transactional", "external"]
+Mode: TypeAlias = Literal["transactional", "batch", "external"]
 Order: TypeAlias = Literal["retry", "strict", "none"]
 
 
@@ -22,7 +22,7 @@ class Handler:
 
     command: type[Command]
     function: Callable[..., Any]
-    """Called as function(command, ctx); sync or async."""
+    """Called as function(command, ctx), a batch handler as function(commands, ctx); sync or async."""
     lane: str
     is_async: bool
     mode: Mode = "transactional"
@@ -32,6 +32,8 @@ class Handler:
     """Exception classes that the handler judges itself."""
     concurrency: int = 16
     """How many of an external handler's calls one worker makes at once."""
+    batch_size: int = 500
+    """How many commands a batch handler gets at once, at most."""
     destination: str | None = None
     """The name of what an external handler calls. A note for readers: nothing measures or limits by it yet."""
     max_runtime: timedelta | None = None
@@ -46,17 +48,16 @@ class Handler:
         return self.command.SCHEMA.name
 
 
-async def call_within(handler: Handler, command: Any, context: Any) -> None:
-    """Call an asynchronous handler, and cancel it when its max_runtime is over.
+async def call_within(handler: Handler, command: Any, context: Any) -> Any:
+    """Call an asynchronous handler, and cancel it when its max_runtime is over. Returns what it returns.
 
     Raises: OverrunError; and what the handler raises.
     """
     if handler.max_runtime is None:
-        await handler.function(command, context)
-        return
+        return await handler.function(command, context)
     try:
         async with asyncio.timeout(handler.max_runtime.total_seconds()) as limit:
-            await handler.function(command, context)
+            return await handler.function(command, context)
     except TimeoutError as error:
         if not limit.expired():
             raise

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-MOST = 100
+from typing import Final
+
+MOST: Final = 100
 """Commands in a transaction; more gains nothing measurable."""
-_TARGET_SECONDS = 0.1
+_TARGET_SECONDS: Final = 0.1
+BATCH_SECONDS: Final = 5.0
+"""The same for a batch handler, which has a cost of its own for each call, and said how many commands it takes."""
 
 
 class Pace:
@@ -18,13 +22,14 @@ class Pace:
     True
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, target_seconds: float = _TARGET_SECONDS) -> None:
         self._most = most
+        self._target_seconds = target_seconds
         self._seconds = 0.0005
 
     def most(self, share: int) -> int:
         """The largest group when `share` commands wait for this runner."""
-        return max(1, min(share, self._most, int(_TARGET_SECONDS / self._seconds)))
+        return max(1, min(share, self._most, int(self._target_seconds / self._seconds)))
 
     def note(self, count: int, seconds: float) -> None:
         """A group of `count` took so long."""

@@ -5,7 +5,7 @@ So the order of statements, calls and decisions is written once, and runs on a t
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -67,6 +67,8 @@ class Call:
 
     item: Item
     savepoint: bool
+    batch: Sequence[Item] = ()
+    """The commands of one call of a batch handler, `item` the first; of none it is called with `item` alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -13,8 +14,11 @@ from onceward_runtime.tracing import attached
 _NONE: Final = nullcontext()
 
 
-def span(item: Item, engine: Engine) -> AbstractContextManager[Any]:
-    """A span that continues the publisher's trace, or nothing where no SDK is set up."""
+def span(item: Item, engine: Engine, batch: Sequence[Item] = ()) -> AbstractContextManager[Any]:
+    """A span that continues the publisher's trace, or nothing where no SDK is set up.
+
+    That of a batch begins a trace of its own, with a link to each command's.
+    """
     envelope = item.envelope
     if envelope is None or type(trace.get_tracer_provider()) is trace.ProxyTracerProvider:
         return _NONE
@@ -22,9 +26,12 @@ def span(item: Item, engine: Engine) -> AbstractContextManager[Any]:
         "messaging.system": "kafka",
         "messaging.destination.name": item.delivery.topic,
         "messaging.consumer.group.name": engine.group,
-        "onceward.command_id": str(item.id),
-        "onceward.attempt": item.attempt,
     }
+    if len(batch) > 1:
+        attributes["messaging.batch.message_count"] = len(batch)
+        links = [(e.traceparent, e.context.tracestate) for each in batch if (e := each.envelope) is not None]
+        return attached(None, name=f"process {envelope.type}", attributes=attributes, links=links)
+    attributes |= {"onceward.command_id": str(item.id), "onceward.attempt": item.attempt}
     return attached(
         envelope.traceparent, envelope.context.tracestate, name=f"process {envelope.type}", attributes=attributes
     )

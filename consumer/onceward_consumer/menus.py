@@ -1,0 +1,35 @@
+"""What one runner serves: single commands in groups, and those of each batch handler in batches, taking turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from onceward_consumer.deliveries import Kind, kind_of
+from onceward_consumer.handlers import Handler
+from onceward_consumer.pace import BATCH_SECONDS, Pace
+
+
+class Menu:
+    """The kinds of one runner, whoever was served last at the end, and how large a group of each may be."""
+
+    def __init__(self, handlers: Mapping[str, Handler], *, is_async: bool, group_size: int) -> None:
+        self._paces: dict[Kind, Pace] = {}
+        for handler in handlers.values():
+            if handler.mode != "external" and handler.is_async == is_async:
+                kind = kind_of(handler)
+                batch = handler.mode == "batch"
+                self._paces[kind] = Pace(handler.batch_size, BATCH_SECONDS) if batch else Pace(group_size)
+        if not is_async:
+            self._paces.setdefault("sync", Pace(group_size))
+        self.most: dict[Kind, Callable[[int], int]] = {kind: pace.most for kind, pace in self._paces.items()}
+        """By kind: the largest group when so many commands wait for a runner."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """In the order in which they are to be looked at."""
+        return tuple(self.most)
+
+    def note(self, kind: Kind, count: int, seconds: float) -> None:
+        """A group of `count` took so long, and it is the others' turn."""
+        self._paces[kind].note(count, seconds)
+        self.most[kind] = self.most.pop(kind)
