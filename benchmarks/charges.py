@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ GROUP = os.environ.get("ONCEWARD_BENCH_GROUP", "bench")
 LANE = os.environ.get("ONCEWARD_BENCH_LANE", "bench.charges")
 IO_SECONDS = 0.005
 EFFECT = "insert into effect values (%s, %s)"
+EFFECTS = "insert into effect select * from unnest(%b::int[], %b::int[])"
 
 
 def schema(lane: str) -> CommandSchema:
@@ -103,6 +104,11 @@ def result(command: ChargeInvoice, ctx: Any) -> None:
         raise ValueError("nothing inserted")
 
 
+def batch(commands: Sequence[ChargeInvoice], ctx: Any) -> None:
+    """One statement for all."""
+    ctx.connection.execute(EFFECTS, ([c.job for c in commands], [int(c.account) for c in commands]))
+
+
 def failing(command: ChargeInvoice, ctx: Any) -> None:
     """As `plain`; every tenth command fails twice first."""
     if fails(command.job) and ctx.attempt <= 2:
@@ -126,9 +132,12 @@ async def external(command: ChargeInvoice, ctx: Any) -> None:
 def application(handler: str, group: str = GROUP, lane: str = LANE) -> App:
     """A group with one of the handlers above."""
     found = App(group, retry=fixed("1s", attempts=5))
-    function = {"plain": plain, "result": result, "failing": failing, "timed": timed, "external": external}[handler]
+    functions = (plain, result, batch, failing, timed, external)
+    function = {each.__name__: each for each in functions}[handler]
     if handler == "external":
         found.handler(ChargeInvoice, lane=lane, mode="external", concurrency=100)(function)
+    elif handler == "batch":
+        found.handler(ChargeInvoice, lane=lane, mode="batch")(function)
     else:
         found.handler(ChargeInvoice, lane=lane)(function)
     return found
