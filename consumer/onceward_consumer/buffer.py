@@ -5,28 +5,60 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
-from onceward_consumer.deliveries import Delivery, Kind
+from onceward_consumer.deliveries import Assignment, Delivery, Kind
 from onceward_consumer.lanes import Lanes, Run
+from onceward_consumer.throttles import Throttle
+from onceward_consumer.turns import Charge, LaneRules
+
+_GREED: Final = 4
+"""A lane may hold so many times of what is left free for all: alone four fifths, two lanes four ninths each."""
+
+
+class Share:
+    """What one lane has in the buffer."""
+
+    __slots__ = ("bytes", "records", "running")
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Fetched and not finished."""
+        self.bytes = 0
+        self.running = 0
+        """Those of them that are with a runner."""
 
 
 class Buffer:
     """Deliveries between the poller, which adds, and the executors, which take and give back."""
 
-    def __init__(self, *, most_records: int = 10_000, most_bytes: int = 64 << 20, runners: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        most_records: int = 10_000,
+        most_bytes: int = 64 << 20,
+        runners: int = 4,
+        lanes: Mapping[str, LaneRules] = MappingProxyType({}),
+        throttle: Throttle | None = None,
+    ) -> None:
+        """`lanes` names the lanes that share it; where there is one, or none is named, each may fill it."""
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._lanes = Lanes()
+        self._lanes = Lanes(lanes, throttle)
+        self._several = len(lanes) > 1
+        self._throttle = throttle
         self._most_records = most_records
         self._most_bytes = most_bytes
         self._runners = max(1, runners)
         self._idle = 0
-        self._waiting_for_room = False
+        self._own: dict[str, threading.Condition] = {}
+        """For each lane with runners of its own, where they wait."""
+        self._waiting_for: frozenset[str] = frozenset()
         self._listeners: dict[Kind, Callable[[], None]] = {}
-        self._by_lane: Counter[str] = Counter()
-        self._running: Counter[str] = Counter()
+        self._shares: dict[str, Share] = {name: Share() for name in lanes}
         self.records = 0
         """Fetched and not finished."""
         self.bytes = 0
@@ -43,61 +75,114 @@ class Buffer:
     def add(self, deliveries: Iterable[Delivery]) -> None:
         """Queue what was fetched, in order."""
         with self._lock:
-            for delivery in deliveries:
-                self._lanes.add(delivery)
-                self.records += 1
-                self._by_lane[delivery.lane] += 1
-                self.bytes += delivery.size
+            fetched = tuple(deliveries)
+            self._lanes.extend(fetched)
+            self._count(fetched, 1)
+            if self._throttle is not None:
+                self._overflow()
             self._tell()
 
-    def take(self, kind: Kind, most: Callable[[int], int], timeout: float, pokes: int) -> list[Run]:
-        """Wait for work and take it; `most` gives the largest group for a number of waiting deliveries.
+    def _count(self, deliveries: Iterable[Delivery], sign: int) -> None:
+        name: str | None = None
+        share: Share | None = None
+        for delivery in deliveries:
+            if share is None or delivery.lane is not name:
+                name = delivery.lane
+                share = self._share(name)
+            size = sign * delivery.size
+            share.records += sign
+            share.bytes += size
+            self.records += sign
+            self.bytes += size
 
-        Empty after `timeout` seconds, when poked since `pokes` was read, or when closed.
+    def _share(self, lane: str) -> Share:
+        found = self._shares.get(lane)
+        return found if found is not None else self._shares.setdefault(lane, Share())
+
+    def take(
+        self, most: Mapping[Kind, Callable[[int], int]], timeout: float, pokes: int, *, only: str | None = None
+    ) -> list[Run]:
+        """Wait for work and take it: of the lane whose turn it is, and the first of these kinds that it has some of.
+
+        `most` gives for each kind the largest group for a number of waiting deliveries. Nothing but the lane `only` is taken
+        where that is given. Empty after `timeout` seconds, when poked since `pokes` was read, or when closed.
         """
         until = time.monotonic() + timeout
         with self._lock:
             while not self.closed and self.pokes == pokes:
-                if runs := self._take(kind, most):
+                if runs := self._take(most, only=only):
                     return runs
                 now = time.monotonic()
                 if now >= until:
                     break
                 wake = self._lanes.next_wake()
+                seconds = min(until, wake if wake is not None else until) - now
+                if only is not None:
+                    self._own.setdefault(only, threading.Condition(self._lock)).wait(seconds)
+                    continue
                 self._idle += 1
-                self._work.wait(min(until, wake if wake is not None else until) - now)
+                self._work.wait(seconds)
                 self._idle -= 1
             return []
 
-    def take_now(self, kind: Kind, most: Callable[[int], int], *, per_key: int | None = None) -> list[Run]:
-        """Take what may run now, without waiting."""
+    def take_any(self, most: Mapping[Kind, Callable[[int], int]], *, only: str | None = None) -> list[Run]:
+        """The same without waiting."""
         with self._lock:
-            return [] if self.closed else self._take(kind, most, per_key)
+            return [] if self.closed else self._take(most, only=only)
+
+    def take_now(self, kind: Kind, most: Callable[[int], int], *, per_key: int | None = None) -> list[Run]:
+        """The same of one kind, with so many of a key at most."""
+        with self._lock:
+            return [] if self.closed else self._take({kind: most}, per_key)
 
     def poke(self) -> None:
         """Let everybody who waits for work look around."""
         with self._lock:
             self.pokes += 1
-            self._work.notify_all()
+            for work in (self._work, *self._own.values()):
+                work.notify_all()
             for wake in self._listeners.values():
                 wake()
+
+    def permitted(self, names: Iterable[str]) -> None:
+        """These limits may have room again: the keys that wait for them are asked for once more."""
+        with self._lock:
+            if self._lanes.permitted(names):
+                self._tell()
 
     def next_wake(self) -> float | None:
         """When the first resting key may run, on the monotonic clock."""
         with self._lock:
             return self._lanes.next_wake()
 
-    def _take(self, kind: Kind, most: Callable[[int], int], per_key: int | None = None) -> list[Run]:
-        if self._lanes.next_wake() is not None and self._lanes.wake(time.monotonic()):
+    def _take(
+        self, most: Mapping[Kind, Callable[[int], int]], per_key: int | None = None, *, only: str | None = None
+    ) -> list[Run]:
+        lanes = self._lanes
+        if lanes.next_wake() is not None and lanes.wake(time.monotonic()):
             self._tell()
-        if not self._lanes.ready(kind):
-            return []
-        waiting = self._lanes.waiting[kind]
-        runs, dropped = self._lanes.take(kind, max(1, most(-(-waiting // self._runners))), per_key=per_key)
-        for run in runs:
-            self._running[run.deliveries[0].lane] += len(run.deliveries)
-        self._gone(dropped)
-        return runs
+        while (lane := lanes.next(most, only)) is not None:
+            limit = max(1, most[lane.kind](-(-lane.waiting // self._runners)))
+            runs, dropped = lanes.take_from(lane, limit, per_key=per_key)
+            if dropped:
+                self._count(dropped, -1)
+                self._tell()
+            if self._throttle is not None:
+                self._overflow()
+            if runs:
+                count = sum([len(run.deliveries) for run in runs])
+                self._share(lane.name).running += count
+                if self._several and len(lane.pool.clocks) > 1:
+                    runs[0].charge = Charge(lane, count, time.monotonic(), free=only is not None)
+                return runs
+        return []
+
+    def _overflow(self) -> None:
+        """Have parked what waits behind limits beyond half of what its lane may hold."""
+        records, size = self._bounds()
+        for name in list(self._lanes.limited):
+            if self._lanes.overflow(name, records // 2, size // 2):
+                self._tell()
 
     def release(
         self, runs: Iterable[tuple[Run, list[Delivery]]], *, rest_seconds: float = 0.0, alone: bool = False
@@ -108,54 +193,82 @@ class Buffer:
         """
         with self._lock:
             at = time.monotonic() + rest_seconds if rest_seconds else None
+            if self._throttle is not None:
+                runs = tuple(runs)
+                self._lanes.left(run for run, _ in runs)
             for run, again in runs:
-                self._running[run.deliveries[0].lane] -= len(run.deliveries)
+                deliveries = run.deliveries
+                share = self._share(deliveries[0].lane)
+                share.running -= len(deliveries)
+                if run.charge is not None:
+                    run.charge.settle(time.monotonic())
                 if again:
                     kept = {id(delivery) for delivery in again}
-                    self._finish([d for d in run.deliveries if id(d) not in kept])
+                    self._finish([d for d in deliveries if id(d) not in kept], share)
                 else:
-                    self._finish(run.deliveries)
+                    self._finish(deliveries, share)
                 run.queue.alone = alone and bool(again)
                 self._lanes.release(run, again, at=at if again else None)
             self._tell()
 
-    def _finish(self, deliveries: Iterable[Delivery]) -> None:
+    def _finish(self, deliveries: list[Delivery], share: Share) -> None:
+        """Deliveries of one key, so of one lane and mostly of one partition."""
+        size = 0
+        last: Assignment | None = None
+        finish: Callable[[int], None] | None = None
         for delivery in deliveries:
-            assignment = delivery.assignment
-            if assignment is not None and assignment.active:
-                assignment.finish(delivery.offset)
-            self.records -= 1
-            self._by_lane[delivery.lane] -= 1
-            self.bytes -= delivery.size
-            self.finished += 1
+            size += delivery.size
+            if (assignment := delivery.assignment) is None:
+                continue
+            if assignment is not last:
+                last, finish = assignment, assignment.finish if assignment.active else None
+            if finish is not None:
+                finish(delivery.offset)
+        count = len(deliveries)
+        share.records -= count
+        share.bytes -= size
+        self.records -= count
+        self.bytes -= size
+        self.finished += count
 
     def drop_revoked(self) -> None:
         """Forget what waits from partitions that are no longer ours."""
         with self._lock:
-            self._gone(self._lanes.drop_revoked())
+            self._count(self._lanes.drop_revoked(), -1)
             self._tell()
 
-    def _gone(self, dropped: Iterable[Delivery]) -> None:
-        for delivery in dropped:
-            self.records -= 1
-            self._by_lane[delivery.lane] -= 1
-            self.bytes -= delivery.size
+    def full(self, before: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The lanes of which nothing more may be fetched now. Those that were so `before` stay so until a quarter is free."""
+        records, size = self._bounds()
+        if self._several:
+            return frozenset(
+                [
+                    name
+                    for name, share in list(self._shares.items())
+                    if _reached(share.records, records, name in before) or _reached(share.bytes, size, name in before)
+                ]
+            )
+        full = _reached(self.records, records, bool(before)) or _reached(self.bytes, size, bool(before))
+        return frozenset(self._shares) if full else frozenset()
 
-    @property
-    def full(self) -> bool:
-        """Whether fetching must wait."""
-        return self.records >= self._most_records or self.bytes >= self._most_bytes
+    def _bounds(self) -> tuple[int, int]:
+        """How many records and bytes a lane may hold: the more is free for the others, the more."""
+        if self._several:
+            return max(1, _GREED * (self._most_records - self.records)), max(
+                1, _GREED * (self._most_bytes - self.bytes)
+            )
+        return self._most_records, self._most_bytes
 
-    def wait_for_room(self, timeout: float) -> bool:
-        """Wait until a quarter of the buffer is free. False after `timeout` seconds."""
+    def wait_for_room(self, timeout: float, lanes: frozenset[str]) -> bool:
+        """Wait until a quarter of what these lanes may hold is free. False after `timeout` seconds."""
         with self._lock:
-            self._waiting_for_room = True
+            self._waiting_for = lanes
             found = self._room.wait_for(lambda: self.closed or self._roomy(), timeout)
-            self._waiting_for_room = False
+            self._waiting_for = frozenset()
             return found
 
     def _roomy(self) -> bool:
-        return self.records <= self._most_records * 3 // 4 and self.bytes <= self._most_bytes * 3 // 4
+        return not (self.full(self._waiting_for) & self._waiting_for)
 
     def close(self) -> None:
         """Hand out nothing any more."""
@@ -165,7 +278,7 @@ class Buffer:
 
     def waiting(self, kind: Kind) -> int:
         """How many deliveries of the kind are queued."""
-        return self._lanes.waiting[kind]
+        return self._lanes.waiting(kind)
 
     @property
     def keys(self) -> int:
@@ -178,13 +291,22 @@ class Buffer:
             oldest: dict[str, int] = {}
             for head in self._lanes.heads():
                 oldest[head.lane] = min(head.timestamp_ms, oldest.get(head.lane, head.timestamp_ms))
-            return Counter(self._by_lane) - self._running, oldest, +self._running
+            waiting = Counter({name: share.records - share.running for name, share in self._shares.items()})
+            return +waiting, oldest, +Counter({name: share.running for name, share in self._shares.items()})
 
     def _tell(self) -> None:
         if self._idle:
             self._work.notify_all()
-        if self._waiting_for_room and (self.closed or self._roomy()):
+        for lane, work in self._own.items():
+            if self.closed or self._lanes.has(lane):
+                work.notify_all()
+        if self._waiting_for and (self.closed or self._roomy()):
             self._room.notify_all()
         for kind, wake in self._listeners.items():
             if self.closed or self._lanes.ready(kind):
                 wake()
+
+
+def _reached(what: int, bound: int, before: bool) -> bool:
+    """Whether a bound is reached; one that was reached `before` is left at three quarters."""
+    return what > bound * 3 // 4 if before else what >= bound

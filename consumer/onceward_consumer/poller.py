@@ -33,6 +33,10 @@ _log = logging.getLogger("onceward.consumer")
 _BATCH = 500
 _COMMIT_SECONDS = 0.1
 _FULL_SECONDS = 0.2
+"""How long a lane that has filled the buffer waits for room before it is paused, since a pause throws away what the client
+has fetched ahead."""
+_OTHERS_SECONDS = 0.01
+"""The same where other lanes wait meanwhile."""
 _IDLE_SECONDS = 0.1
 _EARLY_SECONDS = 1.0
 _TOPICS_SECONDS = 2.0
@@ -64,6 +68,7 @@ class Poller:
         self._config = dict(config)
         self._group = group
         self._topics = dict(topics)
+        self._lanes = {lane for lane, _ in topics.values()}
         self._handlers = handlers
         self._buffer = buffer
         self._clock = clock
@@ -78,7 +83,8 @@ class Poller:
         self._commits = Commits(group)
         self._check_at = self._place_at = 0.0
         self._stopping = threading.Event()
-        self._full = False
+        self._full: frozenset[str] = frozenset()
+        """Lanes of which nothing is fetched now."""
         self._last_commit = 0.0
         self._consumer: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name="onceward-poller", daemon=True)
@@ -146,11 +152,12 @@ class Poller:
             _log.warning("The consumer did not close well: %s", error)
 
     def _turn(self, consumer: Consumer) -> None:
-        if self._buffer.full and not self._full and not self._buffer.wait_for_room(_FULL_SECONDS):
-            self._full = True
-            self._align(consumer)
-        elif self._full and not self._buffer.full:
-            self._full = False
+        full = self._buffer.full(self._full)
+        if newly := full - self._full:
+            self._buffer.wait_for_room(_FULL_SECONDS if len(self._lanes) == 1 else _OTHERS_SECONDS, newly)
+            full = self._buffer.full(full)
+        if full != self._full:
+            self._full = full
             self._align(consumer)
         first = consumer.poll(self._patience())
         if first is not None:
@@ -229,7 +236,7 @@ class Poller:
 
     def _release_due(self, consumer: Consumer) -> None:
         for tenure in self._tenures.values():
-            if not tenure.waiting or self._buffer.full:
+            if not tenure.waiting or self._topics[tenure.topic][0] in self._full:
                 continue
             due: list[Delivery] = []
             while tenure.waiting and self._seconds_until_due(tenure.waiting[0]) <= 0:
@@ -241,7 +248,10 @@ class Poller:
 
     def _align(self, consumer: Consumer) -> None:
         """Pause and resume what should be: the client keeps a pause even of a partition that goes and comes back."""
-        wanted = {a for a, t in self._tenures.items() if self._full or t.waiting or not t.placed}
+        full, topics = self._full, self._topics
+        wanted = {
+            a for a, t in self._tenures.items() if t.waiting or not t.placed or (full and topics[t.topic][0] in full)
+        }
         if wanted == self._held:
             return
         if freed := self._held - wanted:

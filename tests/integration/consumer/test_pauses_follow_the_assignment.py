@@ -64,7 +64,7 @@ def test_a_full_workers_partitions_are_fetched_again_when_they_come_back(
         group.publish(Increment(counter=f"c{n}") for n in range(400))
         poller = first._poller
         assert poller is not None
-        eventually(lambda: first._buffer.full and poller._full, "full buffer")
+        eventually(lambda: poller._full, "full buffer")
         with group.running(threads=1, buffered_records=20) as second:
             eventually(lambda: count_of(first) + count_of(second) == everything > count_of(first), "shared group")
             gate.set()
