@@ -16,6 +16,7 @@ from onceward_consumer.context import HandlerContext
 from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.losses import lost
+from onceward_consumer.overruns import AbandonedError
 from onceward_consumer.redaction import describe
 from onceward_consumer.script import (
     STEERING,
@@ -71,9 +72,11 @@ class _Rows:
 class Driver:
     """Scripts on one connection, one after the other, in the thread that calls."""
 
-    def __init__(self, connection: HandlerConnection, engine: Engine) -> None:
+    def __init__(self, connection: HandlerConnection, engine: Engine, calls: list[Item] | None = None) -> None:
+        """`calls` has the command whose handler is being called; whoever takes it off gives that call up."""
         self._connection = connection
         self._engine = engine
+        self._calls = [] if calls is None else calls
         self._pipeline = contextlib.ExitStack()
         self._pipelined = False
         self._sync: Callable[[], None] = lambda: None
@@ -99,6 +102,8 @@ class Driver:
                 answer = error = None
                 try:
                     answer = self._carry_out(step)
+                except AbandonedError:
+                    raise
                 except BaseException as raised:
                     if self._connection.closed:
                         called, cause = self._called or self._suspects, raised if self._called else self._raised
@@ -165,15 +170,24 @@ class Driver:
             self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
         connection.guarded = True
+        self._calls.append(item)
         try:
-            with span(item, self._engine):
+            try:
+                with span(item, self._engine):
+                    try:
+                        handler.function(item.command, context)
+                    except STEERING as error:
+                        raise EscapedError(describe(error)) from error
+            finally:
                 try:
-                    handler.function(item.command, context)
-                except STEERING as error:
-                    raise EscapedError(describe(error)) from error
+                    self._calls.pop()
+                except IndexError:
+                    raise AbandonedError from None
             connection.guarded = False
             if savepoint:
                 self._command(_RELEASE)
+        except AbandonedError:
+            raise
         except BaseException:
             connection.guarded = False
             if savepoint and not connection.closed:

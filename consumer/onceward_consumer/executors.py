@@ -29,6 +29,7 @@ from onceward_consumer.lanes import Run
 from onceward_consumer.losses import SessionTimedOutError
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy
+from onceward_consumer.overruns import AbandonedError
 from onceward_consumer.pace import MOST, Pace
 from onceward_consumer.release import Wakeups, release_group
 from onceward_consumer.reports import report
@@ -76,8 +77,18 @@ class ThreadRunner:
     """One thread and its connection."""
 
     def __init__(
-        self, name: str, *, engine: Engine, buffer: Buffer, open_: Open, wakeups: Wakeups, mood: Mood, most: int = MOST
+        self,
+        name: str,
+        *,
+        engine: Engine,
+        buffer: Buffer,
+        open_: Open,
+        wakeups: Wakeups,
+        mood: Mood,
+        most: int = MOST,
+        runs: Sequence[Run] = (),
     ) -> None:
+        """It begins with `runs`, which another runner had in hand."""
         self._engine = engine
         self._buffer = buffer
         self._open = open_
@@ -89,11 +100,22 @@ class ThreadRunner:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.backoff = Backoff(name)
         self.busy = False
+        self.runs = runs
+        """What it has in hand."""
+        self.calls: list[Item] = []
+        """The command whose handler is being called. Whoever takes it off gives the call up, and the runner with it."""
+        self.backend: int | None = None
+        """The process of its session at PostgreSQL."""
         self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread's identity, once started."""
+        return self._thread.ident
 
     def stop(self) -> None:
         """Take nothing any more; what runs is finished, unless the database is away."""
@@ -107,6 +129,8 @@ class ThreadRunner:
 
     def _run(self) -> None:
         try:
+            if self.runs:
+                self._process(self.runs)
             while not self._stopping.is_set():
                 pokes = self._buffer.pokes
                 if self._wakeups.due("sync"):
@@ -114,9 +138,9 @@ class ThreadRunner:
                     continue
                 runs = self._buffer.take("sync", self._pace.most, 0.5, pokes)
                 if runs:
-                    self.busy = True
                     self._process(runs)
-                    self.busy = False
+        except AbandonedError:
+            pass  # another has taken its place, and what it had in hand
         except BaseException as error:
             self.failure = error
             raise
@@ -124,6 +148,11 @@ class ThreadRunner:
             self._close()
 
     def _process(self, runs: Sequence[Run]) -> None:
+        self.runs, self.busy = runs, True
+        self._work(runs)
+        self.runs, self.busy = (), False
+
+    def _work(self, runs: Sequence[Run]) -> None:
         started = time.perf_counter()
         while True:
             items = items_of(runs, self._engine)
@@ -156,7 +185,8 @@ class ThreadRunner:
     def _driver(self) -> Driver:
         if self._connection is None or self._connection.closed:
             self._connection = self._open()
-        return Driver(self._connection, self._engine)
+            self.backend = self._connection.info.backend_pid
+        return Driver(self._connection, self._engine, self.calls)
 
     def _rest(self, error: BaseException) -> bool:
         """Wait for the database to come back. False when there is no time left for it."""

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from onceward_consumer.buffer import Buffer
+from onceward_consumer.call_threads import CallThreads
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.deliveries import kind_of
 from onceward_consumer.desk import HANDED_BACK, ClosingError, Desk, RefusedError
 from onceward_consumer.drivers import is_cancelled
 from onceward_consumer.executors import items_of
 from onceward_consumer.failure_outcomes import outcome_of
+from onceward_consumer.failures import OverrunError
 from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.leases import claim, claim_released
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
+from onceward_consumer.overruns import elapsed, fields, tell, too_long
 from onceward_consumer.redaction import describe
 from onceward_consumer.release import Wakeups
 from onceward_consumer.reports import report
@@ -66,15 +71,13 @@ class ExternalRunner:
         self._releasing = False
         self._stopping = False
         self._keys: set[asyncio.Task[None]] = set()
-        self._pool = (
-            None
-            if handler.is_async
-            else ThreadPoolExecutor(handler.concurrency, thread_name_prefix="onceward-external")
-        )
+        self._threads = None if handler.is_async else CallThreads(f"onceward-external-{handler.type}")
         self._calls: set[Future[None]] = set()
+        self.abandoned = 0
+        """Threads that still run a call that was given up."""
         self.work = asyncio.Event()
         self.failure: BaseException | None = None
-        """What went wrong in the engine itself; the worker ends over it."""
+        """What went wrong in the engine itself, or that too many threads hang; the worker ends over it."""
 
     @property
     def busy(self) -> int:
@@ -83,7 +86,7 @@ class ExternalRunner:
 
     @property
     def calls(self) -> int:
-        """How many calls run in threads, also those that nobody waits for any more."""
+        """How many calls run in threads whose commands are still theirs, also those that nobody waits for any more."""
         return len(self._calls)
 
     def stop(self) -> None:
@@ -118,8 +121,6 @@ class ExternalRunner:
                 await asyncio.wait_for(self.work.wait(), timeout)
         while self._keys:
             await asyncio.wait(self._keys)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -236,48 +237,70 @@ class ExternalRunner:
                     if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
                         item.drafts, item.run_items = [], []
                         item.outcome = outcome_of(error, item, self._engine.clock.latest())
-                    elif not self._stopping or self._pool is not None:
+                    elif not self._stopping or self._threads is not None:
                         raise
                     else:
                         item.outcome = HANDED_BACK  # the drain time-out is over, and the call has been ended
 
     async def _call(self, item: Item) -> None:
-        handler = self._handler
-        limit = handler.max_runtime.total_seconds() if handler.max_runtime is not None else None
         context = HandlerContext(item, self._engine, None)
         item.started = started = time.perf_counter()
         try:
-            if self._pool is None:
+            if self._threads is None:
                 with span(item, self._engine):
-                    await call_within(handler, item.command, context)
+                    await call_within(self._handler, item.command, context)
             else:
-                call = self._pool.submit(self._call_here, item, context)
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-                await asyncio.wrap_future(call)
+                await self._call_in_thread(self._threads, item, context)
         finally:
             item.seconds = time.perf_counter() - started
-            if limit is not None and item.seconds > limit:
-                self._tell_slow(item)
 
-    def _call_here(self, item: Item, context: HandlerContext) -> None:
+    async def _call_in_thread(self, threads: CallThreads, item: Item, context: HandlerContext) -> None:
+        """Wait for a call in a thread, at most for its max_runtime; then it is given up, for it cannot be ended."""
+        limit = self._handler.max_runtime
+        thread: list[int] = []
+        call = threads.submit(functools.partial(self._call_here, item, context, thread))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            async with asyncio.timeout(None if limit is None else limit.total_seconds()) as timer:
+                await asyncio.wrap_future(call)
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            if call.done():
+                return call.result()
+            self._give_up(item, call, thread)
+            raise too_long(self._handler) from error
+
+    def _give_up(self, item: Item, call: Future[None], thread: Sequence[int]) -> None:
+        """Its slot is free, its thread is not. What it ends with counts for nothing: the attempt is over."""
+        self._calls.discard(call)
+        self.abandoned += 1
+        where = tell(item, self._engine, thread[0] if thread else None)
+        loop = asyncio.get_running_loop()
+        attempt = fields(item, self._engine)
+
+        def ended() -> None:
+            self.abandoned -= 1
+            log.emit(events.HANDLER_SLOW, **attempt, seconds=elapsed(item))
+
+        def in_its_thread(_: Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(ended)
+
+        call.add_done_callback(in_its_thread)
+        if self.abandoned > 2 * self._handler.concurrency and self.failure is None:
+            self.failure = OverrunError(
+                "max_runtime", f"{self.abandoned} threads hang in {self._handler.type}, this one at {where}."
+            )
+
+    def _call_here(self, item: Item, context: HandlerContext, thread: list[int]) -> None:
+        thread.append(threading.get_ident())
         with span(item, self._engine):
             try:
                 self._handler.function(item.command, context)
             except STEERING as error:
                 raise EscapedError(describe(error)) from error
-
-    def _tell_slow(self, item: Item) -> None:
-        log.emit(
-            events.HANDLER_SLOW,
-            command_id=item.id,
-            type=self._handler.type,
-            key=item.delivery.key_text,
-            attempt=item.attempt,
-            lane=item.delivery.lane,
-            group=self._engine.group,
-            seconds=item.seconds,
-        )
 
     async def _release(self) -> None:
         """Lease the next follower of keys whose head is resolved, and begin to run them."""

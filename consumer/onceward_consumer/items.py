@@ -52,6 +52,8 @@ class Engine:
     """Commands in whose transaction the connection was lost, and how often. It may be their handler's doing."""
     overran: set[UUID] = field(default_factory=set)
     """Those of them that were alone in a transaction that PostgreSQL ended for its length."""
+    given_up: dict[UUID, tuple[int, BaseException]] = field(default_factory=dict)
+    """Commands whose call in a thread was given up: the attempt, and what it is judged by."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     hands: Hands = field(default_factory=Hands)
     """The external commands that this worker runs."""

@@ -41,15 +41,20 @@ def lost(called: Sequence[Item], engine: Engine, error: BaseException, began: fl
 
 def forget(items: Iterable[Item], engine: Engine) -> None:
     """They are innocent, or have their verdict."""
-    if engine.losses:
+    if engine.losses or engine.given_up:
         for item in items:
             if not isinstance(item.outcome, Busy):
                 engine.losses.pop(item.id, None)
                 engine.overran.discard(item.id)
+                engine.given_up.pop(item.id, None)
 
 
 def verdict(item: Item, engine: Engine) -> BaseException | None:
-    """An error for a command whose runs have lost their connection so often that it is its handler's doing."""
+    """An error for a command whose call was given up, or whose runs lose their connection: that is its handler's doing."""
+    if engine.given_up and item.id in engine.given_up:
+        attempt, error = engine.given_up[item.id]
+        if attempt == item.attempt:
+            return error
     count = engine.losses.get(item.id, 0)
     if count >= _MOST_OVERRUNS and item.id in engine.overran:
         return OverrunError("transaction_timeout", "It runs longer than PostgreSQL lets a transaction last.")

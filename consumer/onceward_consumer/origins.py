@@ -30,6 +30,14 @@ def origin(error: BaseException, handler: Callable[..., Any] | None = None) -> s
     return _origin(error, home, _DEPTH)
 
 
+def place(frame: FrameType | None, handler: Callable[..., Any] | None = None) -> str | None:
+    """The same for what a thread does now, by its innermost frame."""
+    home = (getattr(handler, "__module__", None) or "").partition(".")[0]
+    while frame is not None and not _is_own(frame, home):
+        frame = frame.f_back
+    return None if frame is None else _words(frame, frame.f_lineno)
+
+
 def _origin(error: BaseException, home: str, depth: int) -> str | None:
     if isinstance(error, BaseExceptionGroup) and depth:
         for member in error.exceptions[:_DEPTH]:
@@ -48,8 +56,12 @@ def _innermost(traceback: TracebackType | None, home: str) -> str | None:
         traceback = traceback.tb_next
     if found is None:
         return None
-    code = found.tb_frame.f_code
-    return clean(f"{Path(code.co_filename).name}:{found.tb_lineno} in {code.co_name}", _LONGEST)
+    return _words(found.tb_frame, found.tb_lineno)
+
+
+def _words(frame: FrameType, line: int) -> str:
+    code = frame.f_code
+    return clean(f"{Path(code.co_filename).name}:{line} in {code.co_name}", _LONGEST)
 
 
 def _is_own(frame: FrameType, home: str) -> bool:

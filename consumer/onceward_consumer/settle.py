@@ -48,7 +48,7 @@ def statements(items: Sequence[Item], engine: Engine, now: datetime) -> list[Sta
     drafts: list[Draft] = []
     run_items: list[RunItem] = []
     for item in items:
-        if item.drafts:
+        if item.drafts and type(item.outcome) is Done:  # a call that was given up may still add some
             drafts += item.drafts
         _collect_run_items(item, engine, run_items)
     if special:

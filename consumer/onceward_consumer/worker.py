@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -19,12 +19,14 @@ from onceward_consumer.app import App
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection
+from onceward_consumer.crew import Crew
 from onceward_consumer.event_loop import LoopThread
 from onceward_consumer.executors import ThreadRunner, kinds_of
 from onceward_consumer.gauges import Gauges
 from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.housekeeping import RETENTION
 from onceward_consumer.items import Engine
+from onceward_consumer.lanes import Run
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
 from onceward_consumer.release import Wakeups
@@ -130,7 +132,9 @@ class Worker:
             runners=self._options.threads,
         )
         self._wakeups.listen(self._buffer.poke)
-        self._threads: list[ThreadRunner] = []
+        self._crew = Crew(
+            self._options.threads, self._runner, engine=self._engine, open_=self.open, wakeups=self._wakeups
+        )
         self._loop: LoopThread | None = None
         self._poller: Poller | None = None
         self._heartbeat = Heartbeat(
@@ -162,20 +166,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._threads = [
-            ThreadRunner(
-                f"onceward-runner-{number}",
-                engine=self._engine,
-                buffer=self._buffer,
-                open_=self.open,
-                wakeups=self._wakeups,
-                mood=self._mood,
-                most=self._options.group_size,
-            )
-            for number in range(self._options.threads)
-        ]
-        for runner in self._threads:
-            runner.start()
+        self._crew.start()
         if self._kinds != {"sync"}:
             self._loop = LoopThread(
                 self._engine,
@@ -212,8 +203,7 @@ class Worker:
         log.emit(events.WORKER_DRAINING, in_flight=self._in_flight(), buffered=self._buffer.records)
         self._heartbeat.drain()
         self._buffer.close()
-        for runner in self._threads:
-            runner.stop()
+        self._crew.stop()
         if self._poller is not None:
             self._poller.stop(settle=functools.partial(self._settle, until - 2.0), timeout=until - time.monotonic())
         else:
@@ -226,11 +216,10 @@ class Worker:
         """Wait for the runners. In the poller's thread: the broker does not take that for death within its time-outs."""
         if self._loop is not None:
             self._loop.stop(until - time.monotonic())
-        for runner in self._threads:
-            runner.join(until - time.monotonic())
+        self._crew.join(until - time.monotonic())
 
     def _in_flight(self) -> int:
-        return sum(runner.busy for runner in self._threads) + (self._loop.busy if self._loop is not None else 0)
+        return self._crew.busy + (self._loop.busy if self._loop is not None else 0)
 
     def alive(self) -> bool:
         """Whether every loop makes progress, or waits for a database or broker that is away."""
@@ -239,7 +228,7 @@ class Worker:
         now = time.monotonic()
         if not self._poller.running or now - self._poller.turned_at > _STALL_SECONDS:
             return False
-        if any(runner.failure is not None for runner in self._threads):
+        if self._crew.failures():
             return False
         return self._loop is None or (self._loop.running and not self._loop.failures())
 
@@ -251,7 +240,7 @@ class Worker:
             and self._poller.assigned
             and self.alive()
             and self._heartbeat.healthy
-            and not any(runner.backoff.lost for runner in self._threads)
+            and not self._crew.lost
             and not (self._loop is not None and self._loop.lost)
         )
 
@@ -263,12 +252,24 @@ class Worker:
     @property
     def error(self) -> BaseException | None:
         """What a loop died of."""
-        failures = [runner.failure for runner in self._threads]
+        failures: list[BaseException | None] = [*self._crew.failures()]
         if self._poller is not None:
             failures.append(self._poller.failure)
         if self._loop is not None:
             failures += self._loop.failures()
         return next((failure for failure in failures if failure is not None), None)
+
+    def _runner(self, name: str, runs: Sequence[Run]) -> ThreadRunner:
+        return ThreadRunner(
+            name,
+            engine=self._engine,
+            buffer=self._buffer,
+            open_=self.open,
+            wakeups=self._wakeups,
+            mood=self._mood,
+            most=self._options.group_size,
+            runs=runs,
+        )
 
     def open(self) -> HandlerConnection:
         """A connection for a runner."""

@@ -93,8 +93,20 @@ RECORD_UNREADABLE = _event(
     "A record cannot be read and became a dead letter.",
     *("topic", "partition", "offset", "group", "reason", "error"),
 )
+HANDLER_ABANDONED = _event(
+    "handler.abandoned",
+    "error",
+    "A call in a thread was given up after its limit: its attempt has failed, its thread runs on at `where`.",
+    *(*_COMMAND, "where", "seconds"),
+)
 HANDLER_SLOW = _event(
-    "handler.slow", "warning", "A call ran longer than its limit; told once it ended.", *_COMMAND, "seconds"
+    "handler.slow", "warning", "A call that had been given up has ended, and its thread is free.", *_COMMAND, "seconds"
+)
+HANDLER_BLOCKS = _event(
+    "handler.blocks",
+    "warning",
+    "An asynchronous handler holds up the event loop, and with it all others, at `where`; told once a minute for each place.",
+    *("type", "group", "where", "seconds"),
 )
 WORKER_REGISTERED = _event(
     "worker.registered", "info", "A worker has its identity.", "incarnation", "group", "host", "pid"
@@ -215,6 +227,10 @@ BUFFERED = _gauge("onceward_buffered", "Commands in memory that have not started
 HEAD_AGE_SECONDS = _gauge("onceward_head_age_seconds", "Age of the oldest command in memory.", "lane")
 ASSIGNED_PARTITIONS = _gauge("onceward_assigned_partitions", "Partitions that this worker has.", "group")
 REBALANCES = _counter("onceward_rebalances_total", "Changes: assigned, revoked or lost.", "group", "kind")
+ABANDONED_CALLS = _counter("onceward_abandoned_calls_total", "Calls in threads that were given up.", "type")
+LOOP_BLOCKED = _counter(
+    "onceward_loop_blocked_total", "Stalls of the event loop, by the asynchronous handler that blocks it.", "type"
+)
 OFFSET_COMMITS = _counter("onceward_offset_commits_total", "Commits: ok or failed.", "group", "outcome")
 
 RELAY_ROWS = _counter("onceward_relay_rows_total", "Outbox rows: relayed or parked.", "slot", "outcome")
