@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from onceward_consumer import ledger
-from onceward_consumer.deliveries import Address
+from onceward_consumer import deaths, ledger
+from onceward_consumer.deliveries import Address, columns_of
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Duplicate, Parked
 from onceward_consumer.script import Answer, Fetch, Script, Statement
@@ -48,13 +48,15 @@ def admit(items: Sequence[Item], engine: Engine, *, lease: bool = False, short: 
         answers = answers[1:-1]
     yield from _known(todo, answers[0], engine)
     if addresses and answers[1].count:
-        yield from _behind_holds(todo, {(lane, key) for lane, key in answers[1].rows}, engine)
+        yield from _behind_holds(todo, set(answers[1].rows), engine)
     yield from _former_heads(todo, engine)
+    deaths.judge(todo, engine)
 
 
 def admit_released(items: Sequence[Item], engine: Engine) -> Script[None]:
     """The same for parked commands, whose holds the caller has locked."""
     yield from _look(items, engine)
+    deaths.judge(items, engine)
 
 
 def _claimable(items: Iterable[Item]) -> list[Item]:
@@ -165,7 +167,7 @@ def _undecided(item: Item) -> bool:
 
 
 def _about(text: str, addresses: Sequence[Address], engine: Engine) -> Statement:
-    return Statement(text, ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group))
+    return Statement(text, columns_of(addresses, engine.group))
 
 
 def _lock_timeout(limit: timedelta) -> Statement:

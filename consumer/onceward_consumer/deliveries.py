@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID, uuid5
 
@@ -113,9 +113,23 @@ def kind_of(handler: Handler) -> Kind:
 
     Each external handler has its own, so that none waits for another's calls; the commands of a batch are of one type.
     """
+    if handler.executor == "process" and handler.mode != "external":
+        return cell_kind(handler)
     if handler.mode != "transactional":
         return f"{handler.mode} {handler.type}"
     return "async" if handler.is_async else "sync"
+
+
+def columns_of(addresses: Sequence[Address], group: str) -> dict[str, Any]:
+    """Addresses as the parameters of a statement about their keys."""
+    return {"group": group, "lanes": [lane for lane, _ in addresses], "keys": [key for _, key in addresses]}
+
+
+def cell_kind(handler: Handler) -> Kind:
+    """The executor of a handler's commands that are run in cells; external ones are called there, and nothing else."""
+    if handler.mode != "transactional":
+        return f"cell {handler.mode} {handler.type}"
+    return "cell async" if handler.is_async else "cell sync"
 
 
 def derived_id(

@@ -124,6 +124,13 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
     return failures
 
 
+def slower_mode(mode: Mode, error: BaseException) -> Mode:
+    """The pipelined mode, or the careful one, in which to run again what ended so in `mode`."""
+    if isinstance(error, _AgainError):
+        return error.mode
+    return Mode.CAREFUL if mode is Mode.GUARDED or isinstance(error, (psycopg.Error, NeedsResultError)) else Mode.GUARDED
+
+
 def stop_followers(items: Sequence[Item]) -> None:
     """Whoever is behind a command that cannot run now does not run either.
 

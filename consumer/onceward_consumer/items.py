@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from onceward_consumer.clocks import DatabaseClock
+from onceward_consumer.deaths import Deaths
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.handlers import Handler
 from onceward_consumer.hands import Hands
@@ -54,6 +55,8 @@ class Engine:
     """Those of them that were alone in a transaction that PostgreSQL ended for its length."""
     given_up: dict[UUID, tuple[int, BaseException]] = field(default_factory=dict)
     """Commands whose call in a thread was given up: the attempt, and what it is judged by."""
+    deaths: Deaths = field(default_factory=Deaths)
+    """Commands whose process died."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     hands: Hands = field(default_factory=Hands)
     """The external commands that this worker runs."""
@@ -82,10 +85,14 @@ class Item:
     first_failed_at: datetime | None = None
     released: bool = False
     """It comes from onceward.parked."""
+    seq: int = 0
+    """Where it stands there."""
     heads: bool = False
     """It is the head of its held key."""
     crashed: bool = False
     """Its last worker died running it; this attempt was counted for that."""
+    died: str | None = None
+    """How its cell died at the attempt before, where that is known."""
     counted: tuple[str, ...] = ()
     """The run's items that it stands for."""
     drafts: list[Draft] = field(default_factory=list)
@@ -94,11 +101,14 @@ class Item:
     """By time.perf_counter()."""
     seconds: float = 0.0
     run: Run | None = None
+    batch: Sequence[Item] = ()
+    """The commands of the call of a batch handler that it is the first of."""
 
     def again(self) -> None:
         """Forget what a rolled-back transaction found out."""
         self.outcome = self.given
         self.known = self.heads = self.crashed = False
+        self.died = None
         self.attempt = self.asked
         self.started = 0.0
         self.attempts_before = 0

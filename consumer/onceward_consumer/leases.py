@@ -10,14 +10,14 @@ from psycopg import IntegrityError, errors
 
 from onceward_consumer import settle
 from onceward_consumer.admission import admit, admit_released
-from onceward_consumer.deliveries import Address, Kind
+from onceward_consumer.deliveries import Address, Kind, columns_of
 from onceward_consumer.failure_outcomes import retried
 from onceward_consumer.failures import Transient
 from onceward_consumer.groups import PASSING, stop_followers, unstorable
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
 from onceward_consumer.redaction import describe
-from onceward_consumer.release import Released, followers, lock_keys
+from onceward_consumer.release import Released, followers, lock_keys, turn
 from onceward_consumer.script import Answer, Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
 
@@ -57,17 +57,18 @@ def claim_released(
     items: list[Item] = []
     try:
         yield Begin(False)
-        addresses = yield from lock_keys(engine, keys)
-        if not addresses:
+        draining = yield from lock_keys(engine, keys)
+        if not draining:
             yield Rollback()
             return Released(0, [])
-        items, _, others = yield from followers(addresses, engine, kind, 1)
+        found = yield from followers(draining, engine, kind, 1)
+        items, others = found.items, found.others
         for item in items:
             if refused is not None and item.id == refused[0]:
                 item.refuse("unstorable", refused[1])
         yield from admit_released(items, engine)
         leased = [i.delivery.address for i in items if i.outcome is None and i.delivery.address is not None]
-        empty = set(addresses) - {i.delivery.address for i in items}
+        empty = draining.keys() - {i.delivery.address for i in items}
         yield from _lease(items, engine, leased, sorted(empty))
         return Released(len(items), items, frozenset(others.values()))
     except Exception as error:
@@ -91,7 +92,7 @@ def _lease(
     if taken:
         statements += [_running(taken, engine), *settle.crashes([i for i in taken if i.crashed], engine)]
     if leased:
-        statements.append(Statement(_LEASE, (engine.incarnation, *_columns(leased), engine.group)))
+        statements.append(Statement(_LEASE, _leasing(leased, engine)))
     finished = [i.delivery.address for i in items if i.released and i.outcome is not None and i.delivery.address]
     if others := sorted({*finished, *empty}):
         held, _ = settle.holds_changed(items, now)
@@ -178,9 +179,9 @@ def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
     now = engine.clock.latest()
     statements = settle.statements(ours, engine, now)
     held, _ = settle.holds_changed(ours, now)
-    released = {i.delivery.address for i in ours if i.released and i.delivery.address is not None} - held.keys()
-    if released:
-        statements += settle.let_go(sorted(released), engine.group)
+    through = {i.delivery.address: i.seq for i in ours if i.released and i.delivery.address is not None}
+    if released := sorted(through.keys() - held.keys()):
+        statements += [turn({each: through[each] for each in released}, engine), *settle.let_go(released, engine.group)]
     statements += _handed_back([item for item in items if isinstance(item.outcome, Busy)], engine)
     if statements:
         yield Execute(statements)
@@ -193,9 +194,9 @@ def _handed_back(items: Sequence[Item], engine: Engine) -> list[Statement]:
         return []
     result = [Statement(_HAND_BACK, (engine.group, [item.id for item in items], engine.incarnation))]
     if leased := [i.delivery.address for i in items if i.released and i.delivery.address is not None]:
-        result.append(Statement(_UNLEASE, (*_columns(leased), engine.group, engine.incarnation)))
+        result.append(Statement(_UNLEASE, _leasing(leased, engine)))
     return result
 
 
-def _columns(addresses: Sequence[Address]) -> tuple[list[str], list[str]]:
-    return [lane for lane, _ in addresses], [key for _, key in addresses]
+def _leasing(addresses: Sequence[Address], engine: Engine) -> dict[str, Any]:
+    return columns_of(addresses, engine.group) | {"incarnation": engine.incarnation}

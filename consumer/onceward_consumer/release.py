@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from onceward_consumer import losses, settle
 from onceward_consumer.admission import admit_released
-from onceward_consumer.deliveries import Address, Delivery, Kind, headers_from_json
+from onceward_consumer.connections import NeedsResultError
+from onceward_consumer.deliveries import Address, Delivery, Kind, columns_of, headers_from_json
 from onceward_consumer.failure_outcomes import outcome_of
-from onceward_consumer.groups import PASSING, call_all, unstorable
+from onceward_consumer.groups import PASSING, call_all, slower_mode, unstorable
 from onceward_consumer.items import Engine, Item, prepared
-from onceward_consumer.moods import Mode
+from onceward_consumer.moods import Mode, Mood
 from onceward_consumer.outcomes import Busy, Outcome
 from onceward_consumer.redaction import describe
 from onceward_consumer.script import Begin, Commit, Execute, Fetch, Rollback, Script, Statement
@@ -27,9 +28,12 @@ from onceward_runtime.sql import query
 _LOCK: Final = query("onceward_consumer", "release_lock")
 _LOCK_THESE: Final = query("onceward_consumer", "release_lock_these")
 _PARKED: Final = query("onceward_consumer", "release_parked")
-_DRAIN: Final = query("onceward_consumer", "holds_drain")
-_KEYS: Final = 20
-_PER_KEY: Final = 50
+_TURN: Final = query("onceward_consumer", "holds_turn")
+_KEYS: Final = 100
+_MOST: Final = 200
+"""Followers that a round runs, shared evenly by its keys: one that has very many takes no longer than its turn."""
+_LEAST: Final = 2
+_MOST_BYTES: Final = 8 << 20
 _LOOKS: Final = 5
 """How often a round looks for keys of its kind where those that wait longest are all of other kinds."""
 
@@ -57,7 +61,7 @@ class Followers(NamedTuple):
 
     items: list[Item]
     more: set[Address]
-    """Keys that may have more than these."""
+    """Keys that have more than these."""
     others: dict[Address, Kind]
     """Keys whose first follower is another kind's."""
 
@@ -105,21 +109,30 @@ class Wakeups:
 
 
 def release_group(
-    engine: Engine, kind: Kind, *, keys: int = _KEYS, per_key: int = _PER_KEY, judged: Judged | None = None
+    engine: Engine,
+    kind: Kind,
+    *,
+    keys: int = _KEYS,
+    per_key: int | None = None,
+    mood: Mood | None = None,
+    mode: Mode | None = None,
+    judged: Judged | None = None,
 ) -> Script[Released]:
     """One round: lock some draining keys, run the first followers of each, let go of keys that have none left.
 
-    Only followers that this kind of executor runs are touched; a key whose next follower is another's is left to it.
-    Where the transaction fails, one follower at a time is run, so that it is known whose fault it was.
+    Only followers that this kind of executor runs are touched; a key whose next follower is another's is left to it. As a
+    group is, a round that fails is run again with more care, at last with one follower at a time, so that it is known whose
+    fault it was.
     """
-    addresses: list[Address] = []
+    if mode is None:
+        mode = Mode.CAREFUL if keys == 1 else mood.mode() if mood is not None else Mode.SWIFT
     items: list[Item] = []
     others: frozenset[Kind] = frozenset()
     try:
-        addresses, others = yield from _own_keys(engine, kind, keys)
-        if not addresses:
+        draining, found, others = yield from _own_keys(engine, kind, keys, per_key, mode)
+        if not draining:
             return Released(0, [], others)
-        items, more, _ = yield from followers(addresses, engine, kind, per_key)
+        items = found.items
         for item in items:
             if judged is not None and item.id == judged.command_id and judged.outcome is None:
                 item.refuse("unstorable", judged.error)
@@ -130,16 +143,25 @@ def release_group(
         for item in items:
             if judged is not None and item.id == judged.command_id and judged.outcome is not None:
                 item.outcome = judged.outcome
-        yield from call_all(items, engine, Mode.CAREFUL)
+        raised = yield from call_all(items, engine, mode)
         statements = settle.statements(items, engine, engine.clock.latest())
-        yield Execute(statements + _after(addresses, items, more, engine))
+        yield Execute(statements + _after(draining, found, engine))
         yield Commit()
         losses.forget(items, engine)
+        if mood is not None:
+            mood.note(raised=raised > 0, refused=False)
         return Released(len({item.delivery.address for item in items}), items, others)
-    except Exception as error:
+    except (Exception, NeedsResultError) as error:
         yield Rollback()
+        if keys > 1 and mode is not Mode.CAREFUL:
+            slower = slower_mode(mode, error)
+            if mood is not None:
+                mood.note(raised=slower is Mode.GUARDED, refused=slower is Mode.CAREFUL)
+            return _also(others, (yield from release_group(engine, kind, keys=keys, per_key=per_key, mode=slower)))
         if keys > 1:
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
+        if isinstance(error, NeedsResultError):
+            raise
         if judged is not None or not items or items[0].command is None:
             if not items or items[0].envelope is None or not unstorable(error):
                 raise
@@ -149,7 +171,7 @@ def release_group(
             verdict = Judged(items[0].id, outcome_of(error, items[0], engine.clock.latest()))
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict)))
         yield Begin(False)
-        yield Execute([_to_the_end(addresses, engine)])
+        yield Execute([turn(dict.fromkeys(draining, 0), engine)])
         yield Commit()
         return Released(0, [], others)
 
@@ -158,45 +180,50 @@ def _also(others: frozenset[Kind], released: Released) -> Released:
     return released._replace(others=others | released.others)
 
 
-def _own_keys(engine: Engine, kind: Kind, keys: int) -> Script[tuple[list[Address], frozenset[Kind]]]:
+def _own_keys(
+    engine: Engine, kind: Kind, keys: int, per_key: int | None, mode: Mode
+) -> Script[tuple[dict[Address, int], Followers, frozenset[Kind]]]:
     """Begin a transaction that has locked keys of this kind only, or none at all where there are no such keys.
 
     The others' locks are let go at once: a group's handlers may take long, and the others' executors must not wait for
     them. What is found of others goes behind, so that the next look finds something else.
     """
-    found: set[Kind] = set()
+    seen: set[Kind] = set()
+    pipelined = mode in (Mode.SWIFT, Mode.GUARDED)
     for _ in range(_LOOKS):
-        yield Begin(False)
-        addresses = yield from lock_keys(engine, keys)
-        others = (yield from followers(addresses, engine, kind, 1)).others if addresses else {}
-        if not others:
-            if not addresses:
-                yield Rollback()
-            return addresses, frozenset(found)
-        found.update(others.values())
-        yield Execute([_to_the_end(sorted(others), engine)])
-        yield Commit()
-        if own := [address for address in addresses if address not in others]:
-            yield Begin(False)
-            if own := (yield from _lock_these(own, engine)):
-                return own, frozenset(found)
+        yield Begin(pipelined)
+        draining = yield from lock_keys(engine, keys)
+        if not draining:
             yield Rollback()
-        if len(addresses) < keys:
             break
-    return [], frozenset(found)
+        found = yield from followers(draining, engine, kind, per_key)
+        if not found.others:
+            return draining, found, frozenset(seen)
+        seen.update(found.others.values())
+        yield Execute([turn(dict.fromkeys(sorted(found.others), 0), engine)])
+        yield Commit()
+        if own := [address for address in draining if address not in found.others]:
+            yield Begin(pipelined)
+            if draining := (yield from _lock_these(own, engine)):
+                found = yield from followers(draining, engine, kind, per_key)
+                if not found.others:
+                    return draining, found, frozenset(seen)
+            yield Rollback()
+        elif len(found.others) < keys:
+            break
+    return {}, Followers([], set(), {}), frozenset(seen)
 
 
-def _lock_these(addresses: Sequence[Address], engine: Engine) -> Script[list[Address]]:
-    values = {"group": engine.group, "lanes": [lane for lane, _ in addresses], "keys": [key for _, key in addresses]}
-    return (yield from _locked(_LOCK_THESE, values, engine))
+def _lock_these(addresses: Sequence[Address], engine: Engine) -> Script[dict[Address, int]]:
+    return (yield from _locked(_LOCK_THESE, columns_of(addresses, engine.group), engine))
 
 
-def lock_keys(engine: Engine, keys: int) -> Script[list[Address]]:
-    """Lock draining keys that no transaction has locked and that nobody alive has in hand."""
+def lock_keys(engine: Engine, keys: int) -> Script[dict[Address, int]]:
+    """Lock draining keys that no transaction has locked and that nobody alive has in hand; up to where each is drained."""
     return (yield from _locked(_LOCK, {"group": engine.group, "limit": keys}, engine))
 
 
-def _locked(text: str, values: dict[str, Any], engine: Engine) -> Script[list[Address]]:
+def _locked(text: str, values: dict[str, Any], engine: Engine) -> Script[dict[Address, int]]:
     """Keys may be leased while the statement is under way, so what is in hand is looked at again under the locks."""
     own = engine.hands.keys()
     values |= {
@@ -206,33 +233,37 @@ def _locked(text: str, values: dict[str, Any], engine: Engine) -> Script[list[Ad
     }
     [answer] = yield Fetch([Statement(text, values)])
     now = set(engine.hands.keys()).difference(own)
-    return [(lane, key) for lane, key in answer.rows if (lane, key) not in now]
+    return {(lane, key): drained for lane, key, drained in answer.rows if (lane, key) not in now}
 
 
-def followers(addresses: Sequence[Address], engine: Engine, kind: Kind, per_key: int) -> Script[Followers]:
-    """The first followers of each key, as many as `kind` runs."""
-    parameters = ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group, per_key)
+def followers(draining: Mapping[Address, int], engine: Engine, kind: Kind, per_key: int | None) -> Script[Followers]:
+    """The first followers of each key, as many as `kind` runs; `per_key`, or an equal share of a round's most.
+
+    One more is read of each, so that a key that has no more is known at once.
+    """
+    if per_key is None:
+        per_key = max(_LEAST, _MOST // len(draining))
+    parameters = columns_of(list(draining), engine.group)
+    parameters |= {"drained": list(draining.values()), "per_key": per_key + 1, "most_bytes": _MOST_BYTES}
     [answer] = yield Fetch([Statement(_PARKED, parameters)])
-    items: list[Item] = []
-    more: set[Address] = set()
-    others: dict[Address, Kind] = {}
+    found = Followers([], set(), {})
     counts: Counter[Address] = Counter()
-    for row in answer.rows:
+    for *row, seq in answer.rows:
         delivery = delivery_of(row, engine)
         address = delivery.address
         assert address is not None
         counts[address] += 1
-        if delivery.kind != kind or counts[address] == per_key:
-            more.add(address)
+        if delivery.kind != kind or counts[address] > per_key:
+            found.more.add(address)
         if delivery.kind != kind:
             if counts[address] == 1:
-                others[address] = delivery.kind
-            counts[address] = per_key  # whoever is behind it waits for it
+                found.others[address] = delivery.kind
+            counts[address] = per_key + 1  # whoever is behind it waits for it
         elif counts[address] <= per_key:
             item = prepared(delivery, engine)
-            item.released = True
-            items.append(item)
-    return Followers(items, more, others)
+            item.released, item.seq = True, seq
+            found.items.append(item)
+    return found
 
 
 def delivery_of(row: Sequence[Any], engine: Engine) -> Delivery:
@@ -252,17 +283,25 @@ def delivery_of(row: Sequence[Any], engine: Engine) -> Delivery:
     )
 
 
-def _after(addresses: Sequence[Address], items: Sequence[Item], more: set[Address], engine: Engine) -> list[Statement]:
+def _after(addresses: Iterable[Address], found: Followers, engine: Engine) -> list[Statement]:
     """What becomes of the holds: let go where nothing is left, at the end of the queue where something is."""
-    held, _ = settle.holds_changed(items, engine.clock.latest())
-    stuck = more | {i.delivery.address for i in items if isinstance(i.outcome, Busy) and i.delivery.address}
-    gone = sorted(a for a in addresses if a not in stuck and a not in held)
-    rest = sorted(a for a in addresses if a in stuck and a not in held)
+    held, _ = settle.holds_changed(found.items, engine.clock.latest())
+    drained: dict[Address, int] = {}
+    blocked: set[Address] = set()
+    for item in found.items:
+        address = item.delivery.address
+        assert address is not None
+        if isinstance(item.outcome, Busy):
+            blocked.add(address)
+        elif address not in blocked:
+            drained[address] = item.seq
+    free = sorted(address for address in addresses if address not in held)
+    rest = {address: drained.get(address, 0) for address in free if address in blocked or address in found.more}
+    gone = [address for address in free if address not in rest]
     result = settle.let_go(gone, engine.group) if gone else []
-    if rest:
-        result.append(_to_the_end(rest, engine))
-    return result
+    return [*result, turn(rest, engine)] if rest else result
 
 
-def _to_the_end(addresses: Sequence[Address], engine: Engine) -> Statement:
-    return Statement(_DRAIN, ([lane for lane, _ in addresses], [key for _, key in addresses], engine.group))
+def turn(drained: Mapping[Address, int], engine: Engine) -> Statement:
+    """Put draining keys at the end of the queue, each with the place up to which its followers are through."""
+    return Statement(_TURN, columns_of(list(drained), engine.group) | {"seqs": list(drained.values())})

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from onceward_consumer.deliveries import Address, Delivery, headers_to_json, plain_text
+from onceward_consumer.deliveries import Address, Delivery, columns_of, headers_to_json, plain_text
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_consumer.policy import tier_for
@@ -130,7 +130,8 @@ def _attempts(items: Iterable[Item], engine: Engine) -> list[Statement]:
     for item in items:
         outcome = item.outcome
         if item.crashed:
-            rows.append((item.id, item.attempt - 1, "crashed", "worker_lost", None))
+            reason = "worker_lost" if item.died is None else "worker_killed"
+            rows.append((item.id, item.attempt - 1, "crashed", reason, item.died))
         match outcome:
             case Failed():
                 rows.append((item.id, item.attempt, "failed", outcome.reason, outcome.text))
@@ -280,12 +281,8 @@ def _holds(items: Sequence[Item], engine: Engine, now: datetime) -> list[Stateme
 
 def let_go(addresses: Sequence[Address], group: str) -> list[Statement]:
     """Remove holds, or set them draining where followers are parked; each statement sees what parkers committed."""
-    lanes, keys = [lane for lane, _ in addresses], [key for _, key in addresses]
-    return [
-        Statement(_HOLDS_REMOVE_LOCK, (group, lanes, keys)),
-        Statement(_HOLDS_REMOVE, (lanes, keys, group)),
-        Statement(_HOLDS_DRAIN, (lanes, keys, group)),
-    ]
+    columns = columns_of(addresses, group)
+    return [Statement(text, columns) for text in (_HOLDS_REMOVE_LOCK, _HOLDS_REMOVE, _HOLDS_DRAIN)]
 
 
 def _retry_records(items: Iterable[Item], engine: Engine, now: datetime) -> list[OutboxRow]:

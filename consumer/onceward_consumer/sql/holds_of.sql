@@ -1,4 +1,5 @@
--- Which of these keys are held: nothing but the primary key is read.
+-- Which of these keys are held, where two lanes are asked for also a key that was asked for of the other one. Nothing but the
+-- primary key is read, once, and no row is locked.
 select h.lane, h.key
-from unnest(%s::text[], %s::text[]) as wanted (lane, key)
-join onceward.holds h on h.consumer_group = %s and h.lane = wanted.lane and h.key = wanted.key
+from onceward.holds h
+where h.consumer_group = %(group)s and h.lane = any(%(lanes)s::text[]) and h.key = any(%(keys)s::text[])

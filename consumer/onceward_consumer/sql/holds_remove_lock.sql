@@ -1,5 +1,6 @@
 -- Before holds are removed: nobody can be parking behind them any more once this returns.
-select from onceward.holds h
-where h.consumer_group = %s and (h.lane, h.key) in (select * from unnest(%s::text[], %s::text[]))
+select from unnest(%(lanes)s::text[], %(keys)s::text[]) as done (lane, key)
+join onceward.holds h on h.lane = done.lane and h.key = done.key
+where h.consumer_group = %(group)s and h.lane = any(%(lanes)s::text[]) and h.key = any(%(keys)s::text[])
 order by h.lane, h.key
-for update
+for update of h

@@ -1,6 +1,6 @@
 -- Keys whose head is resolved and whose followers nobody runs now; the longest waiting first. What is leased to this worker,
 -- and not in its hands, is a lease of which it was not told.
-select h.lane, h.key
+select h.lane, h.key, h.drained
 from onceward.holds h
 where h.consumer_group = %(group)s and h.state = 'draining' and (
     h.incarnation is null

@@ -1,0 +1,5 @@
+-- Limits that nobody has asked about for a day; a bucket is full again by then.
+delete from onceward.limit_states s
+where s.consumer_group = %s and s.updated_at < now() - interval '2 days'
+    and not exists (select from onceward.limit_shares h where h.consumer_group = s.consumer_group and h.scope = s.scope)
+    and coalesce(s.circuit ->> 'phase', 'closed') = 'closed'
