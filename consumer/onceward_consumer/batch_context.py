@@ -97,6 +97,7 @@ class HandlerBatchContext:
     def close(self) -> None:
         """The call is over."""
         self._connection = None
+        self._batch[0].batch = ()  # a cycle would leave the whole batch to the garbage collector
         for item in self._items or ():
             item.close()
 

@@ -113,7 +113,7 @@ def _transaction(part: Sequence[Item], engine: Engine, verdicts: Verdicts, *, sh
 
 def to_call(items: Sequence[Item], engine: Engine, verdicts: Verdicts) -> Sequence[Item]:
     """The items that are to be called, as if they all succeeded; the others have their outcomes afterwards."""
-    if not (verdicts or engine.losses) and all(item.outcome is None for item in items):
+    if not (verdicts or engine.losses or engine.given_up) and all(item.outcome is None for item in items):
         return items
     called: list[Item] = []
     stopped: dict[Address, Outcome] = {}

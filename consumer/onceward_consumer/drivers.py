@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from onceward_consumer.batch_context import conclude, opened
 from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection, queue_command
-from onceward_consumer.context import HandlerContext
 from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.losses import lost
@@ -118,7 +118,7 @@ class Driver:
     def _carry_out(self, step: Step) -> Any:
         match step:
             case Call():
-                return self._call(step.item, step.savepoint)
+                return self._call(step)
             case Fetch():
                 return self._fetch(step.statements)
             case Execute():
@@ -161,11 +161,10 @@ class Driver:
         else:
             self._fetch(statements)
 
-    def _call(self, item: Item, savepoint: bool) -> None:
-        connection, handler = self._connection, item.handler
-        assert handler is not None
-        context = HandlerContext(item, self._engine, connection)
-        self._called.append(item)
+    def _call(self, step: Call) -> None:
+        item, savepoint, connection = step.item, step.savepoint, self._connection
+        handler, batch, context, given = opened(step, self._engine, connection)
+        self._called += batch or (item,)
         if savepoint:
             self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
@@ -173,9 +172,11 @@ class Driver:
         self._calls.append(item)
         try:
             try:
-                with span(item, self._engine):
+                with span(item, self._engine, batch):
                     try:
-                        handler.function(item.command, context)
+                        answer = handler.function(given, context)
+                        if batch:
+                            conclude(answer, batch, handler)
                     except STEERING as error:
                         raise EscapedError(describe(error)) from error
             finally:
@@ -195,8 +196,8 @@ class Driver:
             raise
         finally:
             connection.guarded = False
-            context._connection = None
-            item.seconds = time.perf_counter() - started
+            context.close()
+            item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 
     def _command(self, command: str) -> None:
         if self._pipelined:
@@ -275,7 +276,7 @@ class AsyncDriver:
     async def _carry_out(self, step: Step) -> Any:
         match step:
             case Call():
-                return await self._call(step.item, step.savepoint)
+                return await self._call(step)
             case Fetch():
                 return await self._fetch(step.statements)
             case Execute():
@@ -318,19 +319,20 @@ class AsyncDriver:
         else:
             await self._fetch(statements)
 
-    async def _call(self, item: Item, savepoint: bool) -> None:
-        connection, handler = self._connection, item.handler
-        assert handler is not None
-        context = HandlerContext(item, self._engine, connection)
-        self._called.append(item)
+    async def _call(self, step: Call) -> None:
+        item, savepoint, connection = step.item, step.savepoint, self._connection
+        handler, batch, context, given = opened(step, self._engine, connection)
+        self._called += batch or (item,)
         if savepoint:
             await self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
         connection.guarded = True
         try:
-            with span(item, self._engine):
+            with span(item, self._engine, batch):
                 try:
-                    await call_within(handler, item.command, context)
+                    answer = await call_within(handler, given, context)
+                    if batch:
+                        conclude(answer, batch, handler)
                 except STEERING as error:
                     raise EscapedError(describe(error)) from error
             connection.guarded = False
@@ -343,8 +345,8 @@ class AsyncDriver:
             raise
         finally:
             connection.guarded = False
-            context._connection = None
-            item.seconds = time.perf_counter() - started
+            context.close()
+            item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 
     async def _command(self, command: str) -> None:
         if self._pipelined:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import psycopg
 
+from onceward_consumer.batches import run_batch
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.connections import (
     AsyncHandlerConnection,
@@ -27,12 +28,14 @@ from onceward_consumer.groups import run_group
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.lanes import Run
 from onceward_consumer.losses import SessionTimedOutError
+from onceward_consumer.menus import Menu
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy
 from onceward_consumer.overruns import AbandonedError
-from onceward_consumer.pace import MOST, Pace
+from onceward_consumer.pace import MOST
 from onceward_consumer.release import Wakeups, release_group
 from onceward_consumer.reports import report
+from onceward_consumer.script import Script
 from onceward_runtime import events, log
 from onceward_schemas.errors import DatabaseError
 
@@ -87,19 +90,21 @@ class ThreadRunner:
         mood: Mood,
         most: int = MOST,
         runs: Sequence[Run] = (),
+        only: str | None = None,
     ) -> None:
-        """It begins with `runs`, which another runner had in hand."""
+        """It begins with `runs`, which another runner had in hand. With `only` it is kept for that lane."""
         self._engine = engine
         self._buffer = buffer
         self._open = open_
         self._wakeups = wakeups
         self._mood = mood
-        self._pace = Pace(most)
+        self._menu = Menu(engine.handlers, is_async=False, group_size=most)
         self._connection: HandlerConnection | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.backoff = Backoff(name)
         self.busy = False
+        self._only = only
         self.runs = runs
         """What it has in hand."""
         self.calls: list[Item] = []
@@ -133,10 +138,11 @@ class ThreadRunner:
                 self._process(self.runs)
             while not self._stopping.is_set():
                 pokes = self._buffer.pokes
-                if self._wakeups.due("sync"):
-                    self._release()
+                due = None if self._only is not None else next(filter(self._wakeups.due, self._menu.kinds), None)
+                if due is not None:
+                    self._release(due)
                     continue
-                runs = self._buffer.take("sync", self._pace.most, 0.5, pokes)
+                runs = self._buffer.take(self._menu.most, 0.5, pokes, only=self._only)
                 if runs:
                     self._process(runs)
         except AbandonedError:
@@ -157,7 +163,7 @@ class ThreadRunner:
         while True:
             items = items_of(runs, self._engine)
             try:
-                self._driver().run(run_group(items, self._engine, self._mood))
+                self._driver().run(script_of(items, self._engine, self._mood))
                 break
             except LOST as error:
                 if not self._rest(error):
@@ -165,13 +171,13 @@ class ThreadRunner:
                     return
         self.backoff.succeeded()
         finish(self._buffer, runs, items, self._engine, self._wakeups)
-        self._pace.note(len(items), time.perf_counter() - started)
+        self._menu.note(items[0].delivery.kind, len(items), time.perf_counter() - started)
 
-    def _release(self) -> None:
+    def _release(self, kind: Kind) -> None:
         try:
-            done = self._driver().run(release_group(self._engine, "sync"))
+            done = self._driver().run(release_group(self._engine, kind))
         except LOST as error:
-            self._wakeups.set_for("sync")
+            self._wakeups.set_for(kind)
             self._rest(error)
             return
         self.backoff.succeeded()
@@ -215,13 +221,16 @@ class TaskRunner:
         wakeups: Wakeups,
         mood: Mood,
         most: int = MOST,
+        only: str | None = None,
     ) -> None:
+        """With `only` it is kept for that lane."""
         self._engine = engine
         self._buffer = buffer
         self._open = open_
         self._wakeups = wakeups
         self._mood = mood
-        self._pace = Pace(most)
+        self._menu = Menu(engine.handlers, is_async=True, group_size=most)
+        self._only = only
         self._connection: AsyncHandlerConnection | None = None
         self._stopping = asyncio.Event()
         self.work = asyncio.Event()
@@ -237,17 +246,19 @@ class TaskRunner:
         """Until stopped."""
         try:
             while not self._stopping.is_set():
-                if self._wakeups.due("async"):
-                    await self._release()
+                due = None if self._only is not None else next(filter(self._wakeups.due, self._menu.kinds), None)
+                if due is not None:
+                    await self._release(due)
                     continue
-                runs = self._buffer.take_now("async", self._pace.most)
+                runs = self._buffer.take_any(self._menu.most, only=self._only)
                 if runs:
                     self.busy = True
                     await self._process(runs)
                     self.busy = False
                     continue
                 self.work.clear()
-                if not self._buffer.waiting("async") or self._buffer.next_wake() is not None:
+                waiting = any(map(self._buffer.waiting, self._menu.kinds))
+                if not waiting or self._buffer.next_wake() is not None:
                     wake = self._buffer.next_wake()
                     timeout = 0.5 if wake is None else min(0.5, max(0.0, wake - time.monotonic()))
                     with contextlib.suppress(TimeoutError):
@@ -263,7 +274,7 @@ class TaskRunner:
         while True:
             items = items_of(runs, self._engine)
             try:
-                await (await self._driver()).run(run_group(items, self._engine, self._mood))
+                await (await self._driver()).run(script_of(items, self._engine, self._mood))
                 break
             except LOST as error:
                 if not await self._rest(error):
@@ -271,13 +282,13 @@ class TaskRunner:
                     return
         self.backoff.succeeded()
         finish(self._buffer, runs, items, self._engine, self._wakeups)
-        self._pace.note(len(items), time.perf_counter() - started)
+        self._menu.note(items[0].delivery.kind, len(items), time.perf_counter() - started)
 
-    async def _release(self) -> None:
+    async def _release(self, kind: Kind) -> None:
         try:
-            done = await (await self._driver()).run(release_group(self._engine, "async"))
+            done = await (await self._driver()).run(release_group(self._engine, kind))
         except LOST as error:
-            self._wakeups.set_for("async")
+            self._wakeups.set_for(kind)
             await self._rest(error)
             return
         self.backoff.succeeded()
@@ -306,6 +317,14 @@ class TaskRunner:
             with contextlib.suppress(psycopg.Error):
                 await self._connection.close()
             self._connection = None
+
+
+def script_of(items: Sequence[Item], engine: Engine, mood: Mood) -> Script[None]:
+    """How items of one kind are run."""
+    handler = items[0].handler
+    if handler is not None and handler.mode == "batch" and items[0].delivery.overflow is None:
+        return run_batch(items, engine)
+    return run_group(items, engine, mood)
 
 
 def items_of(runs: Iterable[Run], engine: Engine) -> list[Item]:

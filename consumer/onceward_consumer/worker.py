@@ -167,7 +167,7 @@ class Worker:
             pid=os.getpid(),
         )
         self._crew.start()
-        if self._kinds != {"sync"}:
+        if any(handler.mode == "external" or handler.is_async for handler in self._app.handlers.values()):
             self._loop = LoopThread(
                 self._engine,
                 self._buffer,
