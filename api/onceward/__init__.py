@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceward_consumer.app import App
+    from onceward_consumer.breakers import Breaker
     from onceward_consumer.context import AsyncContext, Context
     from onceward_consumer.failures import Discard, Reject, Retry
     from onceward_consumer.policy import RetryPolicy, exponential, fixed, never
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AsyncContext",
+    "Breaker",
     "Command",
     "Context",
     "Discard",
@@ -51,6 +53,7 @@ __all__ = [
 _HOMES = {
     "App": "onceward_consumer.app:App",
     "AsyncContext": "onceward_consumer.context:AsyncContext",
+    "Breaker": "onceward_consumer.breakers:Breaker",
     "Command": "onceward_schemas.command:Command",
     "Context": "onceward_consumer.context:Context",
     "Discard": "onceward_consumer.failures:Discard",

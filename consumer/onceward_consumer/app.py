@@ -17,12 +17,15 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+from onceward_consumer import limits
+from onceward_consumer.breakers import Breaker
 from onceward_consumer.durations import Duration, duration
 from onceward_consumer.failures import Discard, Reject, Retry, Rules
-from onceward_consumer.handlers import Handler, Mode, Order
+from onceward_consumer.handlers import Executor, Handler, Mode, Order
 from onceward_consumer.policy import RetryPolicy, exponential
 from onceward_consumer.runs import Runs
 from onceward_consumer.signatures import accepts, check_signature, is_async, name_of
+from onceward_consumer.turns import LaneRules
 from onceward_producer.default import AmbientCodec
 from onceward_schemas import topics
 from onceward_schemas.command import Command
@@ -32,9 +35,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MODES = typing.get_args(Mode)
 _ORDERS = typing.get_args(Order)
+_EXECUTORS = typing.get_args(Executor)
 _TYPE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DEFAULT_RETRY = exponential("1s", "10m", attempts=8, within="6h")
 _DEFAULT_CONCURRENCY = 16
+_LANE_DEFAULTS = LaneRules()
+_MOST_WEIGHT = 1_000
+_MOST_RESERVED = 100
+_DEFAULT_BREAKER = Breaker()
 _DEFAULT_BATCH = 500
 _DEFAULT_EXTERNAL_RUNTIME = timedelta(seconds=60)
 """No call to another system without a limit."""
@@ -81,6 +89,8 @@ class App:
         self.ignores = _type_names(ignores)
         """Types that are left to other groups."""
         self._handlers: dict[str, Handler] = {}
+        self._lane_rules: dict[str, LaneRules] = {}
+        self._limits: dict[str, limits.Limit] = {}
         self._schedules: dict[str, ScheduleDeclaration] = {}
         self.runs = Runs(AmbientCodec(), self._item_stages)
         """Starts bulk operations; see `Runs.start`. Reads the settings when a follow-up is first encoded."""
@@ -103,6 +113,75 @@ class App:
         """The lanes that the group consumes, sorted."""
         return tuple(sorted({handler.lane for handler in self._handlers.values()}))
 
+    @property
+    def limits(self) -> Mapping[str, limits.Limit]:
+        """What `limit` declared, by scope."""
+        return MappingProxyType(self._limits)
+
+    def limit(
+        self,
+        scope: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        breaker: Breaker | None = _DEFAULT_BREAKER,
+    ) -> None:
+        """Limit what runs at the same time, and what begins in a period, over all workers of the group.
+
+        `scope` is `lane:NAME`, `type:NAME`, `destination:NAME`, `tenant:NAME`, or `tenant:*` for each tenant that has no limit
+        of its own. A rate is written `600/m`. A destination has a breaker, this one; `breaker=None` takes it away. Operators
+        change all of it at run time with `onceward limit`.
+
+        Raises: AppError.
+        """
+        name = limits.scope(scope)
+        if name in self._limits:
+            raise AppError(f"{name} is limited twice.", remedy="Put both in one call.")
+        of_destination = name.startswith("destination:")
+        if not of_destination and breaker is not _DEFAULT_BREAKER:
+            raise AppError(f"{name} cannot have a breaker.", remedy="Breakers belong to destinations.")
+        if not of_destination and concurrency is None and rate is None:
+            raise AppError(f"{name} is not limited by anything.", remedy="Give concurrency, rate, or both.")
+        if not (breaker is None or isinstance(breaker, Breaker)):
+            raise AppError(f"{name}: breaker is {breaker!r:.40}.", remedy="Pass Breaker(...), or None for no breaker.")
+        self._limits[name] = limits.Limit(
+            concurrency=None if concurrency is None else limits.concurrency(concurrency, f"{name}: concurrency"),
+            rate=None if rate is None else limits.rate(rate, f"{name}: rate"),
+            breaker=breaker if of_destination else None,
+        )
+
+    @property
+    def lane_rules(self) -> Mapping[str, LaneRules]:
+        """What was declared of each lane that the group consumes, and the defaults of the others."""
+        return {lane: self._lane_rules.get(lane, _LANE_DEFAULTS) for lane in self.lanes}
+
+    def lane(self, name: str, *, weight: int = 1, reserved: int = 0) -> None:
+        """Say how a lane shares each worker's runners, which are its threads and its tasks, with the other lanes.
+
+        While several lanes have work they get runner time in proportion to their weights; a lane without work leaves its
+        share to the others. `reserved` threads, and as many tasks, take this lane's commands and no others.
+
+        Raises: AppError.
+        """
+        if _name(name, "The lane") in self._lane_rules:
+            raise AppError(f"The lane {name!r} is declared twice.", remedy="Keep one of them.")
+        for what, value, least, most in (("weight", weight, 1, _MOST_WEIGHT), ("reserved", reserved, 0, _MOST_RESERVED)):
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise AppError(
+                    f"The lane {name!r}: {what} is {value!r:.40}.", remedy=f"Give a whole number from {least} to {most}."
+                )
+        self._lane_rules[name] = LaneRules(weight=weight, reserved=reserved)
+
+    def require_lanes(self) -> None:
+        """Raises: AppError when a lane was declared and no handler is in it."""
+        for name in self._lane_rules:
+            if name not in self.lanes:
+                nearest = difflib.get_close_matches(name, self.lanes, n=1)
+                raise AppError(
+                    f"The lane {name!r} is declared, and no handler is in it.",
+                    remedy=f"Did you mean {nearest[0]!r}?" if nearest else "Correct its name, or take it out.",
+                )
+
     def tiers(self, lane: str) -> tuple[timedelta, ...]:
         """The delays of a lane's retry topics, shortest first: those of all its handlers together."""
         return tuple(sorted({d for h in self._handlers.values() if h.lane == lane for d in h.retry.delays}))
@@ -119,6 +198,7 @@ class App:
         concurrency: int | None = None,
         destination: str | None = None,
         max_runtime: Duration | None = None,
+        executor: Executor | None = None,
         item_stage: str | None = None,
         items: Callable[[Any], Iterable[str]] | None = None,
         transient: type[BaseException] | tuple[type[BaseException], ...] = (),
@@ -136,6 +216,8 @@ class App:
 
         A command of a run counts in `item_stage` when it succeeds or is given up on: with the item that it was published
         with, or with those that `items(command)` returns, for a command that stands for many.
+
+        With `executor="process"` it is called in a child process: it may use a core for long, or die, and can be ended.
 
         Raises: AppError.
         """
@@ -178,6 +260,7 @@ class App:
             concurrency=_whole(concurrency, _DEFAULT_CONCURRENCY, f"{type_name}: concurrency"),
             destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
+            executor=None if executor is None else _executor(executor),
             item_stage=_word(item_stage, f"{type_name}: item_stage"),
             items=_items(items, item_stage, type_name),
         )
@@ -287,6 +370,10 @@ def _one_of(value: Any, allowed: tuple[str, ...], what: str) -> str:
 
 def _order(value: Any) -> Order:
     return cast("Order", _one_of(value, _ORDERS, "order"))
+
+
+def _executor(value: Any) -> Executor:
+    return cast("Executor", _one_of(value, _EXECUTORS, "executor"))
 
 
 def _policy(value: Any) -> RetryPolicy:

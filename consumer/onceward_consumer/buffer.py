@@ -47,6 +47,9 @@ class Buffer:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._left = threading.Condition(self._lock)
+        self._leaving = 0
+        self._out: set[Run] = set()
         self._lanes = Lanes(lanes, throttle)
         self._several = len(lanes) > 1
         self._throttle = throttle
@@ -150,6 +153,17 @@ class Buffer:
             if self._lanes.permitted(names):
                 self._tell()
 
+    def throttled_by(self, throttle: Throttle) -> None:
+        """Ask it from now on; what is with runners already was not asked for."""
+        with self._lock:
+            self._throttle = throttle
+            self._lanes.throttled_by(throttle)
+
+    def behind(self) -> dict[str, int]:
+        """How many keys wait behind each limit."""
+        with self._lock:
+            return self._lanes.behind()
+
     def next_wake(self) -> float | None:
         """When the first resting key may run, on the monotonic clock."""
         with self._lock:
@@ -170,6 +184,7 @@ class Buffer:
             if self._throttle is not None:
                 self._overflow()
             if runs:
+                self._out.update(runs)
                 count = sum([len(run.deliveries) for run in runs])
                 self._share(lane.name).running += count
                 if self._several and len(lane.pool.clocks) > 1:
@@ -197,6 +212,7 @@ class Buffer:
                 runs = tuple(runs)
                 self._lanes.left(run for run, _ in runs)
             for run, again in runs:
+                self._out.discard(run)
                 deliveries = run.deliveries
                 share = self._share(deliveries[0].lane)
                 share.running -= len(deliveries)
@@ -210,6 +226,8 @@ class Buffer:
                 run.queue.alone = alone and bool(again)
                 self._lanes.release(run, again, at=at if again else None)
             self._tell()
+            if self._leaving:
+                self._left.notify_all()
 
     def _finish(self, deliveries: list[Delivery], share: Share) -> None:
         """Deliveries of one key, so of one lane and mostly of one partition."""
@@ -221,7 +239,7 @@ class Buffer:
             if (assignment := delivery.assignment) is None:
                 continue
             if assignment is not last:
-                last, finish = assignment, assignment.finish if assignment.active else None
+                last, finish = assignment, assignment.finish
             if finish is not None:
                 finish(delivery.offset)
         count = len(deliveries)
@@ -230,6 +248,19 @@ class Buffer:
         self.records -= count
         self.bytes -= size
         self.finished += count
+
+    def wait_for_runners(self, assignments: Iterable[Assignment], timeout: float) -> int:
+        """Wait until nothing of these partitions is with a runner; returns how many records still are after `timeout` s."""
+        leaving = {id(assignment) for assignment in assignments}
+
+        def left() -> int:
+            return sum(id(delivery.assignment) in leaving for run in self._out for delivery in run.deliveries)
+
+        with self._lock:
+            self._leaving += 1
+            self._left.wait_for(lambda: not left(), timeout)
+            self._leaving -= 1
+            return left()
 
     def drop_revoked(self) -> None:
         """Forget what waits from partitions that are no longer ours."""

@@ -196,6 +196,14 @@ class Lanes:
         if self._permitted:
             self.permitted(list(self._permitted))
 
+    def throttled_by(self, throttle: Throttle) -> None:
+        """Ask it from now on."""
+        self._throttle = throttle
+
+    def behind(self) -> dict[str, int]:
+        """How many keys wait behind each limit."""
+        return {name: len(queues) for name, queues in self._behind.items()}
+
     def permitted(self, names: Iterable[str]) -> bool:
         """The limits may have room: the keys that wait for them are asked again. True if there was one."""
         found = False
@@ -389,4 +397,6 @@ def pool_of(delivery: Delivery) -> Kind:
     handler = delivery.handler
     if handler is None or handler.mode == "external" or delivery.kind == _PARKER:
         return delivery.kind
+    if handler.executor is not None:
+        return handler.executor
     return "async" if handler.is_async else "sync"

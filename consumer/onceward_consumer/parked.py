@@ -39,14 +39,17 @@ def requeue_resolved(connection: psycopg.Connection[Any], engine: Engine) -> int
         for _ in range(_PAGES):
             with connection.transaction():
                 rows = connection.execute(_RESOLVABLE, (engine.group, reason, after, _PAGE)).fetchall()
-                total += _requeue(connection, rows, engine, discard=reason == _DISCARD)
+                total += requeue(connection, rows, engine, discard=reason == _DISCARD)
             if len(rows) < _PAGE:
                 break
             after = rows[-1][0]
     return total
 
 
-def _requeue(connection: psycopg.Connection[Any], rows: Sequence[Any], engine: Engine, *, discard: bool) -> int:
+def requeue(
+    connection: psycopg.Connection[Any], rows: Sequence[Any], engine: Engine, *, discard: bool = False
+) -> int:
+    """Send rows of parked_resolvable round, within the caller's transaction, where they can be run now."""
     items: dict[Any, Item] = {}
     for row in rows:
         delivery: Delivery = delivery_of(row[1:], engine)

@@ -113,8 +113,33 @@ WORKER_REGISTERED = _event(
 )
 WORKER_DRAINING = _event("worker.draining", "info", "A worker finishes what it has begun.", "in_flight", "buffered")
 WORKER_DRAINED = _event("worker.drained", "info", "A worker has stopped.", "seconds", "unfinished")
+CELL_STARTED = _event("cell.started", "info", "A child process for handlers is ready.", "group", "pid")
+CELL_DIED = _event(
+    "cell.died",
+    "warning",
+    "A child process died (died), or was ended since its call took too long (max_runtime). `type` and `command_id` say what it "
+    "called then.",
+    *("group", "pid", "command_id", "type", "reason", "error"),
+)
+CELLS_UNAVAILABLE = _event(
+    "cells.unavailable",
+    "warning",
+    "What killed a worker before would be run in a child process now, and none can be started: it is run in threads. Told once.",
+    *("group", "error"),
+)
+PARTITIONS_WARY = _event(
+    "partitions.wary",
+    "warning",
+    "Whoever had these partitions before ended without handing them over: their first commands are run in child processes.",
+    *("group", "partitions"),
+)
 PARTITIONS_ASSIGNED = _event("partitions.assigned", "info", "Partitions came to this worker.", "group", "partitions")
-PARTITIONS_REVOKED = _event("partitions.revoked", "info", "Partitions go to another worker.", "group", "partitions")
+PARTITIONS_REVOKED = _event(
+    "partitions.revoked",
+    "info",
+    "Partitions go to another worker; so many of their records are still being run here.",
+    *("group", "partitions", "unfinished"),
+)
 PARTITIONS_LOST = _event("partitions.lost", "warning", "Partitions were taken without notice.", "group", "partitions")
 OFFSETS_FAILED = _event(
     "offsets.failed",
@@ -135,6 +160,19 @@ RECORDS_EXPIRED = _event(
     "The broker deleted records before this group read them: the topic's retention is too short, or nobody worked.",
     *("group", "topic", "partition", "offset", "records"),
 )
+LIMITS_CHANGED = _event(
+    "limits.changed", "info", "A worker has read what operators set; these are set now.", "group", "limits"
+)
+BREAKER_OPENED = _event(
+    "breaker.opened",
+    "warning",
+    "A destination is not called for a while. Told by the worker that found it out, for all.",
+    *("group", "destination", "reason", "seconds", "trips"),
+)
+BREAKER_PROBING = _event(
+    "breaker.probing", "info", "One call at a time finds out how a destination is.", "group", "destination", "reason"
+)
+BREAKER_CLOSED = _event("breaker.closed", "info", "A destination is called again.", "group", "destination", "seconds")
 DEAD_LETTER_REPLAYED = _event(
     "dead_letter.replayed", "info", "An operator replayed one.", *_COMMAND, "actor", "because"
 )
@@ -231,7 +269,23 @@ ABANDONED_CALLS = _counter("onceward_abandoned_calls_total", "Calls in threads t
 LOOP_BLOCKED = _counter(
     "onceward_loop_blocked_total", "Stalls of the event loop, by the asynchronous handler that blocks it.", "type"
 )
+CELL_DEATHS = _counter(
+    "onceward_cell_deaths_total", "Child processes that died, or were ended (max_runtime).", "group", "reason"
+)
 OFFSET_COMMITS = _counter("onceward_offset_commits_total", "Commits: ok or failed.", "group", "outcome")
+
+LIMIT_RUNNING = _gauge(
+    "onceward_limit_running", "Calls under a limit that run in this worker; all tenants together.", "group", "limit"
+)
+LIMIT_WAITING = _gauge("onceward_limit_waiting", "Keys that wait in memory for a limit.", "group", "limit")
+LIMIT_REFUSALS = _counter(
+    "onceward_limit_refusals_total",
+    "Keys that met a limit: throttled, over_quota (a tenant's), paused or breaker_open.",
+    *("group", "limit", "reason"),
+)
+BREAKER_STATE = _gauge(
+    "onceward_breaker_state", "0 closed, 1 probing, 2 open; the same in all workers.", "group", "destination"
+)
 
 RELAY_ROWS = _counter("onceward_relay_rows_total", "Outbox rows: relayed or parked.", "slot", "outcome")
 RELAY_TRANSACTIONS = _counter("onceward_relay_transactions_total", "Transactions read to their end.", "slot")

@@ -13,6 +13,7 @@ import onceward
 NAMES = [
     "App",
     "AsyncContext",
+    "Breaker",
     "Command",
     "Context",
     "Discard",
