@@ -8,11 +8,12 @@ Tenants get a quantum of commands each (deficit round robin, design D7); a comma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from onceward_consumer.deliveries import Kind
+from onceward_schemas.errors import SettingsError
 
 if TYPE_CHECKING:
     from onceward_consumer.lanes import KeyQueue
@@ -28,6 +29,27 @@ class LaneRules:
     """Its share of the runners when several lanes have work."""
     reserved: int = 0
     """How many runners of each executor take nothing else."""
+
+
+def kept_runners(
+    rules: Mapping[str, LaneRules], lanes: Collection[str], runners: int, option: str
+) -> tuple[str | None, ...]:
+    """For each runner of an executor that serves these lanes, the lane that it is kept for, if any.
+
+    >>> kept_runners({"mail": LaneRules(reserved=1)}, {"mail", "reports"}, 3, "--threads")
+    ('mail', None, None)
+
+    Raises: SettingsError when no runner is left for the other lanes.
+    """
+    kept = [name for name in sorted(lanes) if name in rules for _ in range(rules[name].reserved)]
+    if not kept or len(lanes) == 1:
+        return (None,) * runners
+    if len(kept) >= runners:
+        raise SettingsError(
+            f"The lanes reserve {len(kept)} runners, and {option} is {runners}: none is left for the other lanes.",
+            remedy=f"Pass {option} {len(kept) + 1} or more, or reserve fewer.",
+        )
+    return (*kept, *[None] * (runners - len(kept)))
 
 
 class Tenant:
