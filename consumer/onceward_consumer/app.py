@@ -165,10 +165,14 @@ class App:
         """
         if _name(name, "The lane") in self._lane_rules:
             raise AppError(f"The lane {name!r} is declared twice.", remedy="Keep one of them.")
-        for what, value, least, most in (("weight", weight, 1, _MOST_WEIGHT), ("reserved", reserved, 0, _MOST_RESERVED)):
+        for what, value, least, most in (
+            ("weight", weight, 1, _MOST_WEIGHT),
+            ("reserved", reserved, 0, _MOST_RESERVED),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise AppError(
-                    f"The lane {name!r}: {what} is {value!r:.40}.", remedy=f"Give a whole number from {least} to {most}."
+                    f"The lane {name!r}: {what} is {value!r:.40}.",
+                    remedy=f"Give a whole number from {least} to {most}.",
                 )
         self._lane_rules[name] = LaneRules(weight=weight, reserved=reserved)
 

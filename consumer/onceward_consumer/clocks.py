@@ -23,6 +23,10 @@ class DatabaseClock:
         """Note what the database showed to a question asked and answered at these monotonic instants."""
         self._reading = (shown, asked, answered)
 
+    def reading(self) -> tuple[datetime, float, float]:
+        """The last one, as given to `set`."""
+        return self._reading
+
     def earliest(self) -> datetime:
         """The database's clock is not before this."""
         shown, _, answered = self._reading

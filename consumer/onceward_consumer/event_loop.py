@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from onceward_consumer.buffer import Buffer
+from onceward_consumer.cell_calls import CellCalls
 from onceward_consumer.connections import OpenAsync
 from onceward_consumer.deliveries import kind_of
 from onceward_consumer.desk import Desk
@@ -31,18 +32,25 @@ class LoopThread:
         *,
         open_: OpenAsync,
         tasks: int,
+        kept: Sequence[str | None],
         group_size: int,
         leased: Callable[[], bool],
+        cell_calls: CellCalls | None = None,
     ) -> None:
-        """`tasks` is the number of connections for asynchronous handlers, and again for external ones."""
+        """`tasks` is the number of connections for asynchronous handlers, and again for external ones.
+
+        `kept` gives for each task the lane that it is kept for, if any.
+        """
         self._engine = engine
         self._buffer = buffer
         self._wakeups = wakeups
         self._mood = mood
         self._open = open_
         self._size = tasks
+        self._kept = kept
         self._group_size = group_size
         self._leased = leased
+        self._cell_calls = cell_calls
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onceward-loop", daemon=True)
@@ -137,6 +145,7 @@ class LoopThread:
                     wakeups=self._wakeups,
                     mood=self._mood,
                     most=self._group_size,
+                    only=self._kept[number],
                 )
                 for number in range(self._size)
             ]
@@ -165,6 +174,7 @@ class LoopThread:
             desk=desk,
             wakeups=self._wakeups,
             leased=self._leased,
+            cell_calls=self._cell_calls,
         )
         self._external.append(runner)
         self._buffer.listen(kind_of(handler), self._poke)

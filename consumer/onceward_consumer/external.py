@@ -17,6 +17,7 @@ from typing import Any
 
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.call_threads import CallThreads
+from onceward_consumer.cell_calls import CellCalls
 from onceward_consumer.context import HandlerContext
 from onceward_consumer.deliveries import kind_of
 from onceward_consumer.desk import HANDED_BACK, ClosingError, Desk, RefusedError
@@ -55,6 +56,7 @@ class ExternalRunner:
         desk: Desk,
         wakeups: Wakeups,
         leased: Callable[[], bool],
+        cell_calls: CellCalls | None = None,
     ) -> None:
         self._handler = handler
         self._kind = kind_of(handler)
@@ -63,6 +65,7 @@ class ExternalRunner:
         self._desk = desk
         self._wakeups = wakeups
         self._leased = leased
+        self._cell_calls = cell_calls
         self._slots = asyncio.Semaphore(handler.concurrency)
         self._most = handler.concurrency * 4
         self._claimed = 0
@@ -231,16 +234,30 @@ class ExternalRunner:
                 item.outcome = Discarded("deadline")
             else:
                 try:
+                    if self._in_cell(item) and await self._call_in_cell(item):
+                        return
                     await self._call(item)
                     item.outcome = Done()
                 except BaseException as error:
                     if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
                         item.drafts, item.run_items = [], []
                         item.outcome = outcome_of(error, item, self._engine.clock.latest())
-                    elif not self._stopping or self._threads is not None:
+                    elif not self._stopping or (self._threads is not None and not self._in_cell(item)):
                         raise
                     else:
                         item.outcome = HANDED_BACK  # the drain time-out is over, and the call has been ended
+
+    def _in_cell(self, item: Item) -> bool:
+        return self._cell_calls is not None and self._cell_calls.wanted(item)
+
+    async def _call_in_cell(self, item: Item) -> bool:
+        """False where it has to be called here after all."""
+        assert self._cell_calls is not None
+        try:
+            return await asyncio.wrap_future(self._cell_calls.submit(item))
+        except asyncio.CancelledError:
+            self._cell_calls.end(item)
+            raise
 
     async def _call(self, item: Item) -> None:
         context = HandlerContext(item, self._engine, None)

@@ -14,6 +14,7 @@ from onceward_schemas.command import Command
 
 Mode: TypeAlias = Literal["transactional", "batch", "external"]
 Order: TypeAlias = Literal["retry", "strict", "none"]
+Executor: TypeAlias = Literal["process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,10 @@ class Handler:
     batch_size: int = 500
     """How many commands a batch handler gets at once, at most."""
     destination: str | None = None
-    """The name of what an external handler calls. A note for readers: nothing measures or limits by it yet."""
+    """The name of what an external handler calls. It has a breaker, and may be limited (App.limit)."""
     max_runtime: timedelta | None = None
+    executor: Executor | None = None
+    """Where it is called: in a cell, a process of its own, or by default in the worker's."""
     item_stage: str | None = None
     """The run stage that this command's item counts in when the command carries a run id and an item."""
     items: Callable[[Any], Iterable[str]] | None = None

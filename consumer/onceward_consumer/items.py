@@ -24,6 +24,7 @@ from onceward_schemas.errors import RegistryUnavailableError, UndecodableError
 
 if TYPE_CHECKING:
     from onceward_consumer.lanes import Run
+    from onceward_consumer.limiter import Limiter
 
 RESOLVABLE = frozenset({"unknown_type", "schema_missing"})
 """Reasons for which a record is parked, since a deployment or a registration can resolve them."""
@@ -60,6 +61,8 @@ class Engine:
     transaction_timeout: timedelta = timedelta(seconds=60)
     hands: Hands = field(default_factory=Hands)
     """The external commands that this worker runs."""
+    limiter: Limiter | None = None
+    """The limits that hold for this worker."""
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ class Menu:
     def __init__(self, handlers: Mapping[str, Handler], *, is_async: bool, group_size: int) -> None:
         self._paces: dict[Kind, Pace] = {}
         for handler in handlers.values():
-            if handler.mode != "external" and handler.is_async == is_async:
+            if handler.mode != "external" and handler.executor is None and handler.is_async == is_async:
                 kind = kind_of(handler)
                 batch = handler.mode == "batch"
                 self._paces[kind] = Pace(handler.batch_size, BATCH_SECONDS) if batch else Pace(group_size)

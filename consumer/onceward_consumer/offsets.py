@@ -27,6 +27,10 @@ class Offsets:
         self._position: int | None = None
         self._reported: int | None = None
 
+    def begin(self, position: int) -> None:
+        """It is fetched from here on; that is worth a commit, too."""
+        self._position = position
+
     def add(self, offset: int) -> None:
         """A record was fetched; its offset is greater than all before it."""
         self._open.append(offset)
@@ -35,14 +39,17 @@ class Offsets:
         """PostgreSQL holds what became of the record, or there is nothing to hold."""
         self._finished.add(offset)
 
-    def committable(self) -> int | None:
-        """The offset to commit (that of the next record to fetch), or None where it has not moved since last asked."""
+    def committable(self, *, again: bool = False) -> int | None:
+        """The offset to commit (that of the next record to fetch), or None where it has not moved since last asked.
+
+        With `again` it is given even if it has not moved.
+        """
         opened, finished = self._open, self._finished
         while opened and opened[0] in finished:
             last = opened.popleft()
             finished.discard(last)
             self._position = last + 1
-        if self._position == self._reported:
+        if self._position == self._reported and not again:
             return None
         self._reported = self._position
         return self._position

@@ -9,7 +9,7 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -19,11 +19,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.commits import TOPIC_GONE, Commits
-from onceward_consumer.deliveries import Delivery, Headers
+from onceward_consumer.deliveries import Delivery, Headers, cell_kind
 from onceward_consumer.handlers import Handler
 from onceward_consumer.policy import TOLERANCE
 from onceward_consumer.starts import Start, Starts
-from onceward_consumer.tenures import Tenure, TopicIds
+from onceward_consumer.tenures import Marks, Tenure, TopicIds
 from onceward_runtime import events, log
 from onceward_runtime.kafka import broker_error
 from onceward_schemas import headers
@@ -63,8 +63,15 @@ class Poller:
         clock: DatabaseClock,
         topic_ids: TopicIds,
         ignores: frozenset[str] = frozenset(),
+        revoke_wait: timedelta = timedelta(seconds=2),
+        marks: Marks,
+        wary: Callable[[], bool],
     ) -> None:
-        """`topics` gives for each topic its lane, and its delay where it is a tier."""
+        """`topics` gives for each topic its lane, and its delay where it is a tier.
+
+        `wary` says whether the first commands of a partition that was not handed over can be run in cells.
+        """
+        self._revoke_seconds = revoke_wait.total_seconds()
         self._config = dict(config)
         self._group = group
         self._topics = dict(topics)
@@ -79,7 +86,9 @@ class Poller:
         self._held: set[tuple[str, int]] = set()
         self._refused: set[tuple[str, int]] = set()
         self._topic_ids = topic_ids
-        self._starts = Starts(group, topic_ids)
+        self._marks = marks
+        self._wary = wary
+        self._starts = Starts(group, topic_ids, marks)
         self._commits = Commits(group)
         self._check_at = self._place_at = 0.0
         self._stopping = threading.Event()
@@ -143,7 +152,7 @@ class Poller:
 
     def _leave(self, consumer: Consumer) -> None:
         try:
-            self._commit(consumer, asynchronous=False)
+            self._commit(consumer, asynchronous=False, hand_over=True)
         except KafkaException as error:
             self._commits.failed(error.args[0], self._tenures.keys())
         try:
@@ -203,6 +212,8 @@ class Poller:
                 assignment=tenure,
                 handlers=handlers,
             )
+            if tenure.wary:
+                _be_wary(tenure, delivery)
             if (reason := self._not_ours(delivery)) is not None:
                 tenure.offsets.finish(delivery.offset)
                 events.SKIPPED.labels(delivery.lane, reason).inc()
@@ -285,6 +296,7 @@ class Poller:
         if not starts:
             return
         self._keep(starts)
+        self._mark(consumer, [start.tenure for start in starts])
         partitions = [start.partition() for start in starts]
         if held := self._held & {start.tenure.address for start in starts}:
             consumer.resume([TopicPartition(*address) for address in held])
@@ -306,9 +318,17 @@ class Poller:
                 self._former.append(before)
                 self._tenures[tenure.address] = tenure
 
-    def _commit(self, consumer: Consumer, *, asynchronous: bool, tenures: Iterable[Tenure] | None = None) -> None:
+    def _commit(
+        self,
+        consumer: Consumer,
+        *,
+        asynchronous: bool,
+        tenures: Iterable[Tenure] | None = None,
+        hand_over: bool = False,
+    ) -> None:
         chosen = list(self._tenures.values() if tenures is None else tenures)
-        offsets = [found for tenure in chosen if (found := tenure.commit()) is not None]
+        holder = None if hand_over else self._marks.holder
+        offsets = [found for tenure in chosen if (found := tenure.commit(holder)) is not None]
         if not offsets:
             return
         try:
@@ -350,6 +370,7 @@ class Poller:
         tenures = [Tenure(p.topic, p.partition, self._topics[p.topic][1]) for p in partitions]
         self._tenures.update({tenure.address: tenure for tenure in tenures})
         begin = {start.tenure.address: start.offset for start in self._starts.of(consumer, tenures)}
+        self._mark(consumer, tenures)
         consumer.incremental_assign(
             [TopicPartition(*tenure.address, begin.get(tenure.address, OFFSET_BEGINNING)) for tenure in tenures]
         )
@@ -357,15 +378,33 @@ class Poller:
         self._align(consumer)
         self._tell(events.PARTITIONS_ASSIGNED, "assigned", partitions)
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        gone = self._end_tenures(partitions)
+    def _mark(self, consumer: Consumer, tenures: Sequence[Tenure]) -> None:
+        """Let the commits say whose they are, before anything of them is run; see whose they were."""
+        wary = [tenure for tenure in tenures if tenure.wary]
+        if wary and self._wary():
+            log.emit(events.PARTITIONS_WARY, group=self._group, partitions=len(wary))
+        else:
+            for tenure in wary:
+                tenure.wary = 0
         try:
-            self._commit(consumer, asynchronous=False, tenures=gone)
+            self._commit(consumer, asynchronous=False, tenures=tenures)
+        except KafkaException as error:
+            self._commits.failed(error.args[0], [tenure.address for tenure in tenures])
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Nothing of them is handed out any more; what runs may finish for a while, and what is settled is committed.
+
+        What still runs then goes on without them: the ledger keeps it apart from whoever has the partition next.
+        """
+        gone = self._end_tenures(partitions)
+        unfinished = self._buffer.wait_for_runners(gone, 0.0 if self._stopping.is_set() else self._revoke_seconds)
+        try:
+            self._commit(consumer, asynchronous=False, tenures=gone, hand_over=True)
         except KafkaException as error:
             self._commits.failed(error.args[0], [tenure.address for tenure in gone])
         self._align(consumer)
         consumer.incremental_unassign(partitions)
-        self._tell(events.PARTITIONS_REVOKED, "revoked", partitions)
+        self._tell(events.PARTITIONS_REVOKED, "revoked", partitions, unfinished=unfinished)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._end_tenures(partitions)
@@ -385,10 +424,10 @@ class Poller:
         self._buffer.drop_revoked()
         return gone
 
-    def _tell(self, event: events.Event, kind: str, partitions: list[TopicPartition]) -> None:
+    def _tell(self, event: events.Event, kind: str, partitions: list[TopicPartition], **more: int) -> None:
         events.REBALANCES.labels(self._group, kind).inc()
         events.ASSIGNED_PARTITIONS.labels(self._group).set(len(self._tenures))
-        log.emit(event, group=self._group, partitions=len(partitions))
+        log.emit(event, group=self._group, partitions=len(partitions), **more)
 
     def _report(self, error: KafkaError, message: Message) -> None:
         code = error.code()
@@ -400,6 +439,14 @@ class Poller:
             self._place_at = 0.0
             return
         _log.warning("Kafka says: %s", error)
+
+
+def _be_wary(tenure: Tenure, delivery: Delivery) -> None:
+    """One of the first records after a worker's death: it may be why."""
+    tenure.wary -= 1
+    handler = delivery.handler
+    if handler is not None and handler.mode != "external":
+        delivery.kind = cell_kind(handler)
 
 
 def _ended(error: KafkaError) -> BrokerError:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from onceward_consumer.tenures import Tenure, TopicIds, written_id
+from onceward_consumer.tenures import WARY_RECORDS, Marks, Tenure, TopicIds, written_id
 from onceward_runtime import events, log
 
 _log = logging.getLogger("onceward.consumer")
@@ -32,8 +33,9 @@ class Start(NamedTuple):
 class Starts:
     """Looks at commits, topic ids and logs."""
 
-    def __init__(self, group: str, ids: TopicIds) -> None:
+    def __init__(self, group: str, ids: TopicIds, marks: Marks) -> None:
         self._group = group
+        self._marks = marks
         self._ids = ids
 
     def of(self, consumer: Consumer, tenures: Sequence[Tenure]) -> list[Start]:
@@ -53,8 +55,19 @@ class Starts:
                 start = self._astray(consumer, tenure)
             if start is not None:
                 start.tenure.placed, start.tenure.astray = True, None
+                self._begin(consumer, start)
                 starts.append(start)
         return starts
+
+    def _begin(self, consumer: Consumer, start: Start) -> None:
+        """Note the offset that the mark is committed with."""
+        offset = start.offset
+        if offset == OFFSET_BEGINNING:
+            with suppress(KafkaException):
+                bounds = consumer.get_watermark_offsets(start.partition(), _SECONDS)
+                offset = offset if bounds is None else bounds[0]
+        if offset >= 0:
+            start.tenure.offsets.begin(offset)
 
     def _committed(self, consumer: Consumer, tenures: Iterable[Tenure]) -> dict[tuple[str, int], TopicPartition]:
         asked = [TopicPartition(tenure.topic, tenure.partition) for tenure in tenures]
@@ -75,6 +88,8 @@ class Starts:
         if former is not None and topic_id and former != topic_id:
             self._tell(tenure, committed.offset, "recreated")
             return Start(tenure, OFFSET_BEGINNING)
+        if self._marks.is_foreign(committed.metadata):
+            tenure.wary = WARY_RECORDS
         return Start(tenure, committed.offset)
 
     def _astray(self, consumer: Consumer, tenure: Tenure) -> Start | None:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,7 +20,10 @@ from confluent_kafka.admin import AdminClient
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.offsets import Offsets
 
-_METADATA: Final = "topic-id "
+_TOPIC: Final = "topic-id"
+_HELD: Final = "held-by"
+WARY_RECORDS: Final = 10_000
+"""How many records of a partition that was not handed over are run in cells."""
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 _MAY_ANSWER_LATER: Final = frozenset(
     {
@@ -38,7 +42,7 @@ _MAY_ANSWER_LATER: Final = frozenset(
 class Tenure:
     """One tenure of a partition. A tier's records wait here until the first of them is due."""
 
-    __slots__ = ("active", "astray", "delay", "offsets", "partition", "placed", "topic", "topic_id", "waiting")
+    __slots__ = ("active", "astray", "delay", "offsets", "partition", "placed", "topic", "topic_id", "waiting", "wary")
 
     def __init__(self, topic: str, partition: int, delay: timedelta | None) -> None:
         self.topic = topic
@@ -53,6 +57,8 @@ class Tenure:
         """An offset that was asked for and is not in the log."""
         self.offsets = Offsets()
         self.waiting: deque[Delivery] = deque()
+        self.wary = 0
+        """How many of its next records are run in cells: whoever had the partition before died with it."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,27 +76,54 @@ class Tenure:
         other.waiting = self.waiting
         return other
 
-    def commit(self) -> TopicPartition | None:
-        """What to commit, if there is something new."""
-        position = self.offsets.committable()
+    def commit(self, holder: str | None) -> TopicPartition | None:
+        """What to commit, if there is something new. `holder` is who goes on with it; None hands it over."""
+        position = self.offsets.committable(again=holder is None)
         if position is None:
             return None
-        if not self.topic_id:
-            return TopicPartition(self.topic, self.partition, position)
-        return TopicPartition(self.topic, self.partition, position, _METADATA + self.topic_id)
+        return TopicPartition(self.topic, self.partition, position, written(self.topic_id, holder))
+
+
+class Marks:
+    """Who holds a partition, as its commits say: a holder that does not hand it over has died, or is cut off."""
+
+    def __init__(self, incarnation: UUID) -> None:
+        self.holder = incarnation.hex
+
+    def is_foreign(self, metadata: str | None) -> bool:
+        """Whether the last commit is another holder's that goes on with it."""
+        return read_mark(metadata, _HELD) not in (None, self.holder)
+
+
+def written(topic_id: str | None, holder: str | None) -> str:
+    """The metadata of a commit.
+
+    >>> written("0m7q", None), written("", "a1")
+    ('topic-id 0m7q', 'held-by a1')
+    """
+    parts = [f"{name} {value}" for name, value in ((_TOPIC, topic_id), (_HELD, holder)) if value]
+    return " ".join(parts)
 
 
 def written_id(metadata: str | None) -> str | None:
     """The topic id that a commit carries, if it carries one.
 
-    >>> written_id("topic-id 0m7qtG8UTLSQQyudHPJzPA")
+    >>> written_id("topic-id 0m7qtG8UTLSQQyudHPJzPA held-by a1")
     '0m7qtG8UTLSQQyudHPJzPA'
     >>> written_id(""), written_id(None)
     (None, None)
     """
-    if metadata is None or not metadata.startswith(_METADATA):
-        return None
-    return metadata.removeprefix(_METADATA)
+    return read_mark(metadata, _TOPIC)
+
+
+def read_mark(metadata: str | None, name: str) -> str | None:
+    """One of the values in a commit's metadata.
+
+    >>> read_mark("topic-id 0m7q held-by a1", "held-by")
+    'a1'
+    """
+    words = (metadata or "").split(" ")
+    return dict(zip(words[::2], words[1::2], strict=False)).get(name)
 
 
 class TopicIds:

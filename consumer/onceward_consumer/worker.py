@@ -6,17 +6,22 @@ import functools
 import os
 import re
 import socket
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from onceward_consumer import topics
 from onceward_consumer.app import App
 from onceward_consumer.buffer import Buffer
+from onceward_consumer.cell_calls import CellCalls
+from onceward_consumer.cell_runner import CellRunners
+from onceward_consumer.cell_wire import Setup
+from onceward_consumer.cells import Cells
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection
 from onceward_consumer.crew import Crew
@@ -27,10 +32,14 @@ from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.housekeeping import RETENTION
 from onceward_consumer.items import Engine
 from onceward_consumer.lanes import Run
+from onceward_consumer.limiter import Limiter
+from onceward_consumer.limits import declared_limits
+from onceward_consumer.limits_keeper import LimitsKeeper
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
 from onceward_consumer.release import Wakeups
-from onceward_consumer.tenures import TopicIds
+from onceward_consumer.tenures import Marks, TopicIds
+from onceward_consumer.turns import kept_runners
 from onceward_runtime import events, kafka, log, migrate, postgres
 from onceward_runtime.options import check_duration, check_whole
 from onceward_runtime.registry import registry_client
@@ -53,6 +62,9 @@ class WorkerOptions:
     """Connections that run synchronous handlers. Defaults to 4."""
     tasks: int = 4
     """Connections that run asynchronous transactional handlers. Defaults to 4."""
+    processes: int = min(os.cpu_count() or 1, 8)
+    """Child processes that run transactional handlers, and again that many for calls of external ones; started when first
+    needed. Defaults to the number of cores, 8 at most."""
     group_size: int = 100
     """Commands in one transaction at most; 1 turns grouping off. Defaults to 100."""
     buffered_records: int = 10_000
@@ -72,6 +84,12 @@ class WorkerOptions:
     """The same for a transaction in which nothing happens. Defaults to 30 s."""
     session_timeout: timedelta = timedelta(seconds=10)
     """After this the broker gives a silent worker's partitions to others. Defaults to 10 s."""
+    revoke_wait: timedelta = timedelta(seconds=2)
+    """How long partitions that go to another worker are kept for what runs of them, so that it need not be looked at
+    again there. Defaults to 2 s."""
+    protocol: Literal["classic", "consumer"] | None = None
+    """How the group agrees on who has what: `classic` (cooperative-sticky), or `consumer` (KIP-848, from Kafka 4.0 on), where
+    the broker decides and knows the session time-out. All workers of a group use the same. Defaults to the setting."""
     instance: str | None = None
     """A name that this worker keeps over restarts: whoever comes back within the session time-out gets its partitions back
     at once, without a rebalance (static membership). Defaults to none."""
@@ -79,10 +97,14 @@ class WorkerOptions:
     """More librdkafka settings for the consumer. Defaults to none."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "tasks", "group_size", "buffered_records", "buffered_bytes"):
+        for name in ("threads", "tasks", "processes", "group_size", "buffered_records", "buffered_bytes"):
             check_whole(name, getattr(self, name))
         for name in ("reach", "lock_timeout", "transaction_timeout", "idle_timeout", "session_timeout"):
             check_duration(name, getattr(self, name))
+        if self.revoke_wait != timedelta(0):
+            check_duration("revoke_wait", self.revoke_wait)
+        if self.protocol not in (None, "classic", "consumer"):
+            raise SettingsError(f"protocol is {self.protocol!r:.40}.", remedy="Pass classic or consumer.")
         check_duration("lease", self.lease, _SHORTEST_LEASE)
         if self.instance == "":
             raise SettingsError("instance is empty.", remedy="Pass a name that no other worker has, or leave it out.")
@@ -102,7 +124,12 @@ class Worker:
         options: WorkerOptions | None = None,
         *,
         registry: Registry | None = None,
+        cells: str | None = None,
     ) -> None:
+        """`cells` is the name by which child processes import the app, `module:attribute`. They use the settings' registry.
+
+        Without it there can be no handler with executor="process", and what killed a worker before is run in threads again.
+        """
         self.name = f"worker {app.name}"
         self._app = app
         self._settings = settings
@@ -122,6 +149,7 @@ class Worker:
             reach=self._options.reach,
             lock_timeout=self._options.lock_timeout,
             transaction_timeout=self._options.transaction_timeout,
+            limiter=(limiter := Limiter(str(self.incarnation))),
         )
         self._kinds = kinds_of(self._engine)
         self._wakeups = Wakeups(self._kinds)
@@ -130,8 +158,25 @@ class Worker:
             most_records=self._options.buffered_records,
             most_bytes=self._options.buffered_bytes,
             runners=self._options.threads,
+            lanes=app.lane_rules,
         )
+        self._kept = {
+            False: kept_runners(app.lane_rules, lanes_served(app, is_async=False), self._options.threads, "--threads"),
+            True: kept_runners(app.lane_rules, lanes_served(app, is_async=True), self._options.tasks, "--tasks"),
+        }
         self._wakeups.listen(self._buffer.poke)
+        declared = declared_limits(app.limits, app.handlers.values())
+        self._limits = LimitsKeeper(settings, self._engine, limiter, declared, self._buffer)
+        self._cells = Cells(self._setup(cells), self._engine)
+        self._cell_calls = CellCalls(self._cells, self._engine, self._options.processes)
+        self._cell_runners = CellRunners(
+            self._options.processes,
+            engine=self._engine,
+            buffer=self._buffer,
+            cells=self._cells,
+            wakeups=self._wakeups,
+            group_size=self._options.group_size,
+        )
         self._crew = Crew(
             self._options.threads, self._runner, engine=self._engine, open_=self.open, wakeups=self._wakeups
         )
@@ -155,9 +200,11 @@ class Worker:
         Raises: AppError, DatabaseError, BrokerError, SchemaMissingError, RegistryUnavailableError: each says what to do.
         """
         topics.require_handlers(self._app)
+        self._app.require_lanes()
         migrate.check(self._settings)
         subscribed = topics.check(self._app, self._settings)
         self._engine.codec.preload()
+        self._cells.check()
         self._heartbeat.start()
         log.emit(
             events.WORKER_REGISTERED,
@@ -166,7 +213,9 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._limits.start()
         self._crew.start()
+        self._cell_runners.start()
         if any(handler.mode == "external" or handler.is_async for handler in self._app.handlers.values()):
             self._loop = LoopThread(
                 self._engine,
@@ -175,8 +224,10 @@ class Worker:
                 self._mood,
                 open_=self.open_async,
                 tasks=self._options.tasks,
+                kept=self._kept[True],
                 group_size=self._options.group_size,
                 leased=lambda: self._heartbeat.healthy,
+                cell_calls=self._cell_calls,
             )
             self._loop.start()
         self._poller = Poller(
@@ -188,6 +239,9 @@ class Worker:
             clock=self._engine.clock,
             topic_ids=TopicIds(kafka.admin(self._settings)),
             ignores=self._engine.ignores,
+            revoke_wait=self._options.revoke_wait,
+            marks=Marks(self.incarnation),
+            wary=self._cells.told_possible,
         )
         self._poller.start()
         self._wakeups.set()
@@ -204,10 +258,13 @@ class Worker:
         self._heartbeat.drain()
         self._buffer.close()
         self._crew.stop()
+        self._cell_runners.stop()
+        self._cell_calls.stop()
         if self._poller is not None:
             self._poller.stop(settle=functools.partial(self._settle, until - 2.0), timeout=until - time.monotonic())
         else:
             self._settle(until - 2.0)
+        self._limits.stop()
         self._heartbeat.stop(keep_lease=self._loop is not None and self._loop.calling)
         self._stopped.set()
         log.emit(events.WORKER_DRAINED, seconds=time.monotonic() - started, unfinished=self._in_flight())
@@ -217,9 +274,12 @@ class Worker:
         if self._loop is not None:
             self._loop.stop(until - time.monotonic())
         self._crew.join(until - time.monotonic())
+        self._cell_runners.join(until - time.monotonic())
+        self._cells.close()
+        self._cell_runners.join(1.0)
 
     def _in_flight(self) -> int:
-        return self._crew.busy + (self._loop.busy if self._loop is not None else 0)
+        return self._crew.busy + self._cell_runners.busy + (self._loop.busy if self._loop is not None else 0)
 
     def alive(self) -> bool:
         """Whether every loop makes progress, or waits for a database or broker that is away."""
@@ -228,7 +288,7 @@ class Worker:
         now = time.monotonic()
         if not self._poller.running or now - self._poller.turned_at > _STALL_SECONDS:
             return False
-        if self._crew.failures():
+        if self._crew.failures() or self._cell_runners.failures():
             return False
         return self._loop is None or (self._loop.running and not self._loop.failures())
 
@@ -241,6 +301,7 @@ class Worker:
             and self.alive()
             and self._heartbeat.healthy
             and not self._crew.lost
+            and not self._cell_runners.lost
             and not (self._loop is not None and self._loop.lost)
         )
 
@@ -252,14 +313,14 @@ class Worker:
     @property
     def error(self) -> BaseException | None:
         """What a loop died of."""
-        failures: list[BaseException | None] = [*self._crew.failures()]
+        failures: list[BaseException | None] = [*self._crew.failures(), *self._cell_runners.failures()]
         if self._poller is not None:
             failures.append(self._poller.failure)
         if self._loop is not None:
             failures += self._loop.failures()
         return next((failure for failure in failures if failure is not None), None)
 
-    def _runner(self, name: str, runs: Sequence[Run]) -> ThreadRunner:
+    def _runner(self, name: str, runs: Sequence[Run], place: int) -> ThreadRunner:
         return ThreadRunner(
             name,
             engine=self._engine,
@@ -269,6 +330,22 @@ class Worker:
             mood=self._mood,
             most=self._options.group_size,
             runs=runs,
+            only=self._kept[False][place],
+        )
+
+    def _setup(self, target: str | None) -> Setup | None:
+        if target is None:
+            return None
+        return Setup(
+            target=target,
+            path=list(sys.path),
+            settings=self._settings,
+            connection=self._parameters(),
+            group=self._engine.group,
+            worker=self._engine.worker,
+            reach=self._engine.reach,
+            lock_timeout=self._engine.lock_timeout,
+            transaction_timeout=self._engine.transaction_timeout,
         )
 
     def open(self) -> HandlerConnection:
@@ -298,9 +375,9 @@ class Worker:
         return kafka.consumer_config(
             self._settings,
             self._app.name,
+            protocol=options.protocol or self._settings.kafka_group_protocol,
+            session_timeout=options.session_timeout,
             **{
-                "session.timeout.ms": session,
-                "heartbeat.interval.ms": min(3000, session // 3),
                 "max.poll.interval.ms": max(300_000, session),
                 "auto.offset.reset": "error",  # where to begin is never left to the client
                 "topic.metadata.refresh.interval.ms": 10_000,
@@ -313,6 +390,15 @@ class Worker:
             | ({"group.instance.id": options.instance} if options.instance is not None else {})
             | dict(options.kafka or {}),
         )
+
+
+def lanes_served(app: App, *, is_async: bool) -> set[str]:
+    """The lanes with handlers that the worker's threads run, or its tasks."""
+    return {
+        handler.lane
+        for handler in app.handlers.values()
+        if handler.mode != "external" and handler.executor is None and handler.is_async == is_async
+    }
 
 
 def lanes_of(app: App, subscribed: tuple[str, ...]) -> dict[str, tuple[str, timedelta | None]]:
