@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -66,14 +66,31 @@ def producer_config(settings: Settings, **more: Any) -> dict[str, Any]:
     }
 
 
-def consumer_config(settings: Settings, group: str, **more: Any) -> dict[str, Any]:
-    """Return a consumer's configuration: from the earliest offset, commits by hand, cooperative rebalancing."""
+def consumer_config(
+    settings: Settings,
+    group: str,
+    *,
+    protocol: Literal["classic", "consumer"] = "classic",
+    session_timeout: timedelta = timedelta(seconds=45),
+    **more: Any,
+) -> dict[str, Any]:
+    """Return a consumer's configuration: from the earliest offset, commits by hand, cooperative rebalancing.
+
+    With the protocol `consumer` the broker knows the session time-out and who gets what, and a client must not say so.
+    """
+    session = round(session_timeout.total_seconds() * 1000)
+    classic = {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": session,
+        "heartbeat.interval.ms": min(3000, session // 3),
+    }
     return client_config(settings) | {
         "group.id": group,
+        "group.protocol": protocol,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "cooperative-sticky",
+        **(classic if protocol == "classic" else {}),
         **more,
     }
 

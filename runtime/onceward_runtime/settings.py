@@ -73,6 +73,10 @@ class Settings(BaseSettings):
     kafka_ssl_key_password: SecretStr | None = None
     """Defaults to none."""
 
+    kafka_group_protocol: Literal["classic", "consumer"] = "classic"
+    """How workers agree on who has which partition; `consumer` (KIP-848) from Kafka 4.0 on, the same for all workers of an app.
+    Defaults to classic."""
+
     registry_url: str = "http://127.0.0.1:8081"
     """A Confluent-compatible schema registry. Defaults to the local one."""
 
