@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from onceward_consumer.deliveries import Delivery
+from onceward_consumer.deliveries import Delivery, Kind
 from onceward_consumer.lanes import Lanes, Run
+from onceward_consumer.throttles import Overflow
+from onceward_consumer.turns import LaneRules
 
 
 class Tenure:
@@ -20,12 +25,17 @@ class Tenure:
         pass
 
 
-def delivery(key: str | None, number: int, *, kind: str = "sync", tenure: Tenure | None = None) -> Delivery:
+def delivery(
+    key: str | None, number: int, *, kind: str = "sync", lane: str = "t", tenant: str | None = None,
+    tenure: Tenure | None = None,
+) -> Delivery:  # fmt: skip
     found = Delivery(
         topic="t", partition=0, offset=number, timestamp_ms=0, key=None if key is None else key.encode(), payload=b"",
-        headers=[], lane="t", assignment=tenure, handlers={},
+        headers=[], lane=lane, assignment=tenure, handlers={},
     )  # fmt: skip
     found.kind = kind
+    found.envelope = cast("Any", SimpleNamespace(tenant=tenant))
+    found.handler = cast("Any", SimpleNamespace(mode="transactional", executor=None, is_async=kind == "async"))
     return found
 
 
@@ -121,12 +131,57 @@ def test_a_key_that_must_be_alone_is_alone() -> None:
     assert sorted(sizes) == [[1], [1, 2]]
 
 
+class Gate:
+    """A throttle with as many permits for each limit as one says; the limit of a command is its tenant's name."""
+
+    def __init__(self) -> None:
+        self.permits = {"acme": 2, "bolt": 2}
+        self.used: Counter[str] = Counter()
+        self.admitted: set[int] = set()
+
+    def begin(self, kind: Kind) -> None:
+        pass
+
+    def admit(self, delivery: Delivery) -> str | None:
+        name = tenant_of(delivery)
+        if name is None:
+            return None
+        if self.used[name] >= self.permits[name]:
+            return name
+        self.used[name] += 1
+        self.admitted.add(id(delivery))
+        return None
+
+    def leave(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if (name := tenant_of(delivery)) is not None:
+                self.admitted.remove(id(delivery))
+                self.used[name] -= 1
+
+    def reason(self, name: str) -> Overflow:
+        return "throttled"
+
+    def room(self, name: str) -> int:
+        return 1
+
+
+def tenant_of(delivery: Delivery) -> str | None:
+    return delivery.envelope.tenant if delivery.envelope is not None else None
+
+
+KEYS = st.sampled_from(["a", "b", "c", None])
+LANES = st.sampled_from(["urgent", "bulk"])
+KINDS = st.sampled_from(["sync", "async"])
+TENANTS = st.sampled_from([None, "acme", "bolt"])
+
+
 class LanesMachine(RuleBasedStateMachine):
-    """Anything that the poller, the executors and rebalances can do to the lanes."""
+    """Anything that the poller, the executors, limits and rebalances can do to the lanes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lanes = Lanes()
+        self.gate = Gate()
+        self.lanes = Lanes({"urgent": LaneRules(weight=3), "bulk": LaneRules()}, self.gate)
         self.tenures = [Tenure(), Tenure()]
         self.number = 0
         self.running: list[Run] = []
@@ -134,16 +189,20 @@ class LanesMachine(RuleBasedStateMachine):
         self.last: dict[Any, int] = {}
         self.now = 0.0
 
-    @rule(key=st.sampled_from(["a", "b", "c", None]), kind=st.sampled_from(["sync", "async"]), tenure=st.integers(0, 1))
-    def add(self, key: str | None, kind: str, tenure: int) -> None:
+    @rule(key=KEYS, kind=KINDS, lane=LANES, tenant=TENANTS, tenure=st.integers(0, 1))
+    def add(self, key: str | None, kind: str, lane: str, tenant: str | None, tenure: int) -> None:
         self.number += 1
-        found = delivery(key, self.number, kind=kind, tenure=self.tenures[tenure])
+        found = delivery(key, self.number, kind=kind, lane=lane, tenant=tenant, tenure=self.tenures[tenure])
         self.open[self.number] = found
         self.lanes.add(found)
 
-    @rule(kind=st.sampled_from(["sync", "async"]), limit=st.integers(1, 6))
-    def take(self, kind: str, limit: int) -> None:
-        runs, dropped = self.lanes.take(kind, limit)
+    @rule(kind=KINDS, limit=st.integers(1, 6), only=st.none() | LANES)
+    def take(self, kind: str, limit: int, only: str | None) -> None:
+        lane = self.lanes.next([kind], only)
+        if lane is None:
+            return
+        runs, dropped = self.lanes.take_from(lane, limit)
+        assert only is None or lane.name == only
         assert len(numbers(runs)) <= limit
         for gone in dropped:
             assert not gone.assignment.active  # type: ignore[union-attr]
@@ -154,8 +213,9 @@ class LanesMachine(RuleBasedStateMachine):
                 assert run.queue.address not in busy
                 busy.add(run.queue.address)
             for found in run.deliveries:
-                assert found.kind == kind
+                assert (found.kind, found.lane) == (kind, lane.name)
                 assert found.assignment.active  # type: ignore[union-attr]
+                assert (id(found) in self.gate.admitted) == (tenant_of(found) is not None and found.overflow is None)
                 if run.queue.address is not None:
                     assert found.offset > self.last.get(run.queue.address, 0)
                     self.last[run.queue.address] = found.offset
@@ -171,7 +231,19 @@ class LanesMachine(RuleBasedStateMachine):
             del self.open[found.offset]
         if run.queue.address is not None and again:
             self.last[run.queue.address] = again[0].offset - 1
+        self.lanes.left([run])
         self.lanes.release(run, again, at=self.now + 1 if rest and again else None)
+
+    @rule(name=st.sampled_from(["acme", "bolt"]), permits=st.integers(0, 3), told=st.booleans())
+    def limit(self, name: str, permits: int, told: bool) -> None:
+        self.gate.permits[name] = permits
+        if told:
+            self.lanes.permitted([name])
+
+    @rule(lane=LANES, records=st.integers(0, 3))
+    def overflow(self, lane: str, records: int) -> None:
+        self.lanes.overflow(lane, records, 1 << 20)
+        assert self.lanes.limited.get(lane, [0])[0] <= records
 
     @rule()
     def wait(self) -> None:
@@ -188,21 +260,44 @@ class LanesMachine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert len(self.lanes) + len(numbers(self.running)) == len(self.open)
+        waiting = [d for d in self.open.values() if d.lane == "bulk"]
+        assert 0 <= self.lanes.limited.get("bulk", [0])[0] <= len(waiting)
 
-    def teardown(self) -> None:
-        """Left alone, everything runs, and nothing is remembered."""
+    def drain(self) -> None:
         for _ in range(1000):
             for run in self.running:
+                for found in run.deliveries:
+                    del self.open[found.offset]
+                self.lanes.left([run])
                 self.lanes.release(run)
             self.running = []
             self.lanes.wake(1e9)
+            self.lanes.permitted(["acme", "bolt"])
             for kind in ("sync", "async"):
-                self.running += self.lanes.take(kind, 100)[0]
-            if not self.running and not len(self.lanes):
-                break
+                while (lane := self.lanes.next([kind])) is not None:
+                    runs, dropped = self.lanes.take_from(lane, 100)
+                    self.running += runs
+                    for gone in dropped:
+                        del self.open[gone.offset]
+            if not self.running:
+                return
+        raise AssertionError("it never ends")
+
+    def teardown(self) -> None:
+        """Left alone, all runs that no limit forbids; without limits everything does, and nothing is remembered."""
+        self.drain()
+        heads: dict[Any, Delivery] = {}
+        for found in self.open.values():
+            heads.setdefault(found.address or found.offset, found)
+        assert all(self.gate.permits[tenant_of(head) or ""] == 0 for head in heads.values())
+        self.gate.permits = {"acme": 100, "bolt": 100}
+        self.drain()
+        assert not self.open
         assert len(self.lanes) == 0
         assert self.lanes.keys == 0
+        assert not self.gate.admitted
+        assert all(counted == [0, 0] for counted in self.lanes.limited.values())
 
 
 TestLanes = LanesMachine.TestCase
-TestLanes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLanes.settings = settings()
