@@ -30,7 +30,7 @@ _END_SESSION: Final = query("onceward_consumer", "session_end")
 _LEAST_SECONDS: Final = 0.02
 _MOST_SECONDS: Final = 1.0
 
-Make = Callable[[str, Sequence[Run]], ThreadRunner]
+Make = Callable[[str, Sequence[Run], int], ThreadRunner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Crew:
     """Started and stopped as a whole."""
 
     def __init__(self, size: int, make: Make, *, engine: Engine, open_: Open, wakeups: Wakeups) -> None:
-        """`make` builds a runner from its name and the commands that it begins with."""
+        """`make` builds a runner from its name, the commands that it begins with, and its place."""
         self._make = make
         self._engine = engine
         self._open = open_
         self._wakeups = wakeups
-        self._runners = [make(f"onceward-runner-{number}", ()) for number in range(size)]
+        self._runners = [make(f"onceward-runner-{number}", (), number) for number in range(size)]
         self._abandoned: list[Abandoned] = []
         self._replaced = 0
         self._most_abandoned = 2 * size
@@ -135,7 +135,7 @@ class Crew:
         if runner.backend is not None:
             self._end_session(runner.backend)
         self._replaced += 1
-        fresh = self._make(f"onceward-runner-{place}-{self._replaced}", runner.runs)
+        fresh = self._make(f"onceward-runner-{place}-{self._replaced}", runner.runs, place)
         self._runners[place] = fresh
         fresh.start()
         if self._stopping.is_set():

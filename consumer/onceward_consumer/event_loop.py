@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.cell_calls import CellCalls
@@ -15,6 +16,7 @@ from onceward_consumer.executors import TaskRunner
 from onceward_consumer.external import ExternalRunner
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
+from onceward_consumer.loop_watch import LoopWatch
 from onceward_consumer.menus import Menu
 from onceward_consumer.moods import Mood
 from onceward_consumer.release import Wakeups
@@ -36,6 +38,7 @@ class LoopThread:
         group_size: int,
         leased: Callable[[], bool],
         cell_calls: CellCalls | None = None,
+        blocked_after: timedelta = timedelta(seconds=0.5),
     ) -> None:
         """`tasks` is the number of connections for asynchronous handlers, and again for external ones.
 
@@ -51,6 +54,7 @@ class LoopThread:
         self._group_size = group_size
         self._leased = leased
         self._cell_calls = cell_calls
+        self._blocked_seconds = blocked_after.total_seconds()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onceward-loop", daemon=True)
@@ -135,6 +139,8 @@ class LoopThread:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
+        watch = LoopWatch(self._loop, threading.get_ident(), self._engine.group, self._blocked_seconds)
+        watch.start()
         if kinds := Menu(self._engine.handlers, is_async=True, group_size=self._group_size).kinds:
             self._runners = [
                 TaskRunner(
@@ -163,6 +169,7 @@ class LoopThread:
         try:
             await asyncio.gather(*self._tasks)
         finally:
+            watch.stop()
             completing.cancel()
             await desk.disconnect()
 

@@ -84,6 +84,8 @@ class WorkerOptions:
     """The same for a transaction in which nothing happens. Defaults to 30 s."""
     session_timeout: timedelta = timedelta(seconds=10)
     """After this the broker gives a silent worker's partitions to others. Defaults to 10 s."""
+    blocked_after: timedelta = timedelta(seconds=0.5)
+    """An asynchronous handler that holds up the event loop for so long is named in the log. Defaults to 0.5 s."""
     revoke_wait: timedelta = timedelta(seconds=2)
     """How long partitions that go to another worker are kept for what runs of them, so that it need not be looked at
     again there. Defaults to 2 s."""
@@ -101,6 +103,7 @@ class WorkerOptions:
             check_whole(name, getattr(self, name))
         for name in ("reach", "lock_timeout", "transaction_timeout", "idle_timeout", "session_timeout"):
             check_duration(name, getattr(self, name))
+        check_duration("blocked_after", self.blocked_after)
         if self.revoke_wait != timedelta(0):
             check_duration("revoke_wait", self.revoke_wait)
         if self.protocol not in (None, "classic", "consumer"):
@@ -227,6 +230,7 @@ class Worker:
                 kept=self._kept[True],
                 group_size=self._options.group_size,
                 leased=lambda: self._heartbeat.healthy,
+                blocked_after=self._options.blocked_after,
                 cell_calls=self._cell_calls,
             )
             self._loop.start()
