@@ -29,7 +29,7 @@ app = typer.Typer(help="Judge dead letters: list, show, replay, discard.", no_ar
 _ANY = "any"
 _HEX_BYTES = 64
 _REFUSALS_SHOWN = 20
-_LEAST = ("state", "lane", "attempts", "app", "dead_at", "key", "type", "error")
+_LEAST = ("state", "lane", "attempts", "app", "dead_at", "key", "type", "error", "cause")
 """What a narrow terminal can do without, in this order."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Command ids.")]
@@ -60,7 +60,7 @@ def groups(
     limit: Limit = 100,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Count dead letters by app, lane, type and reason; the largest heap first."""
+    """Count dead letters by app, lane, type, reason and cause; the largest heap first."""
     wanted = _filter(group, lane, type_, reason, key, run, since, state)
     with _connected() as connection:
         rows = [asdict(heap) for heap in dead_letters.heaps(connection, wanted, limit)]
@@ -292,6 +292,7 @@ def _line(letter: DeadLetter) -> dict[str, Any]:
         "type": letter.type,
         "key": letter.key,
         "reason": letter.reason,
+        "cause": letter.cause,
         "attempts": letter.attempts,
         "dead_at": letter.dead_at,
         "state": letter.state,

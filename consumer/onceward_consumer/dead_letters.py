@@ -56,6 +56,8 @@ class DeadLetter:
     run_id: UUID | None
     item: str | None
     reason: str
+    cause: str | None
+    """The reason of the last failure, where `reason` says that attempts or time were used up."""
     error: str | None
     attempts: int
     first_failed_at: datetime | None
@@ -82,12 +84,13 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heap:
-    """Dead letters with the same group, lane, type and reason."""
+    """Dead letters with the same group, lane, type, reason and cause."""
 
     consumer_group: str
     lane: str
     type: str | None
     reason: str
+    cause: str | None
     count: int
     keys: int
     oldest: datetime
@@ -121,7 +124,7 @@ def identities(connection: Connection, wanted: Filter, limit: int | None = None)
 
 
 def heaps(connection: Connection, wanted: Filter, limit: int | None = None) -> list[Heap]:
-    """The dead letters that fit, counted by group, lane, type and reason; the largest heap first."""
+    """The dead letters that fit, counted by group, lane, type, reason and cause; the largest heap first."""
     with connection.cursor(row_factory=class_row(Heap)) as cursor:
         return cursor.execute(_filtered("dead_letters_groups"), _arguments(wanted, limit)).fetchall()
 

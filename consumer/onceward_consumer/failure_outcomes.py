@@ -38,5 +38,5 @@ def retried(item: Item, verdict: Transient, text: str, now: datetime, where: str
     made = item.attempt - item.attempts_before
     delay = next_delay(handler.retry, made, item.first_failed_at, now, verdict.retry_after)
     if isinstance(delay, GiveUp):
-        return Dead(delay.reason, text, where)
+        return Dead(delay.reason, text, where, cause=verdict.reason)
     return Failed(verdict.reason, text, delay, where)

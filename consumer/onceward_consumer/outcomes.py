@@ -37,6 +37,8 @@ class Dead:
     reason: str
     error: str
     where: str | None = None
+    cause: str | None = None
+    """The reason of the last failure, where `reason` only says that there is no further attempt."""
 
     @property
     def text(self) -> str:

@@ -213,6 +213,7 @@ def _dead_letters(items: Sequence[Item], engine: Engine) -> list[Statement]:
             "run_ids": [e and e.run_id for e in envelopes],
             "items": [e and e.context.item for e in envelopes],
             "reasons": [i.outcome.reason for i in dead],  # type: ignore[union-attr]
+            "causes": [i.outcome.cause for i in dead],  # type: ignore[union-attr]
             "errors": [i.outcome.text for i in dead],  # type: ignore[union-attr]
             "attempts": [i.attempt for i in dead],
             "first_failed": [i.first_failed_at for i in dead],

@@ -102,7 +102,21 @@ def test_groups_are_counted_the_largest_first(connection: Connection, letters: d
         2,
     )
     assert first["last_error"] == "ClientError: 404 again"
+    assert first["cause"] is None
     assert [other["count"] for other in others] == [1, 1, 1]
+
+
+def test_what_used_up_the_attempts_is_listed_shown_and_counted_apart(connection: Connection) -> None:
+    causes = ["connection", "connection", "http_503"]
+    letters = [bury(connection, Given(key=f"k{n}", reason="attempts_exhausted")) for n in range(3)]
+    for letter, cause in zip(letters, causes, strict=True):
+        connection.execute(
+            "update onceward.dead_letters set cause = %s where command_id = %s", (cause, letter.command_id)
+        )
+    assert sorted(row["cause"] for row in as_json("list", "--reason", "attempts_exhausted")) == causes
+    assert [(row["cause"], row["count"]) for row in as_json("groups")] == [("connection", 2), ("http_503", 1)]
+    assert as_json("show", letters[2].command_id)["cause"] == "http_503"
+    assert "http_503" in run("show", letters[2].command_id)[1]
 
 
 def test_one_is_shown_in_full_without_its_payload(connection: Connection, letters: dict[str, Identity]) -> None:

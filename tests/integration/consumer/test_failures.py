@@ -77,8 +77,8 @@ def test_followers_go_on_after_a_dead_letter(services: Services, database: str, 
     with Forwarder(database, services.bootstrap) as forwarder, group.running():
         eventually(lambda: len(amounts(group, "a")) == 3 and group.settled(), "followers")
     assert amounts(group, "a") == [0, 2, 3]
-    [letter] = group.query("select command_id, reason, attempts, state, key, type from onceward.dead_letters")
-    assert letter == (ids[1], "attempts_exhausted", 2, "open", "a", "test.Increment")
+    [letter] = group.query("select command_id, reason, cause, attempts, state, key, type from onceward.dead_letters")
+    assert letter == (ids[1], "attempts_exhausted", "connection", 2, "open", "a", "test.Increment")
     where = f"(test_failures.py:{give_up.__code__.co_firstlineno + 2} in give_up)"
     stored = group.query("select error from onceward.attempts union all select error from onceward.dead_letters")
     assert stored == [(f"ConnectionError: no route to amqp://hr:***@mq/ {where}",)] * 3
