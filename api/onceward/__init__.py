@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceward_consumer.app import App
     from onceward_consumer.breakers import Breaker
+    from onceward_consumer.batch_context import AsyncBatchContext, BatchContext
     from onceward_consumer.context import AsyncContext, Context
     from onceward_consumer.failures import Discard, Reject, Retry
     from onceward_consumer.policy import RetryPolicy, exponential, fixed, never
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "AsyncBatchContext",
     "AsyncContext",
+    "BatchContext",
     "Breaker",
     "Command",
     "Context",
@@ -52,8 +55,10 @@ __all__ = [
 
 _HOMES = {
     "App": "onceward_consumer.app:App",
+    "AsyncBatchContext": "onceward_consumer.batch_context:AsyncBatchContext",
     "AsyncContext": "onceward_consumer.context:AsyncContext",
     "Breaker": "onceward_consumer.breakers:Breaker",
+    "BatchContext": "onceward_consumer.batch_context:BatchContext",
     "Command": "onceward_schemas.command:Command",
     "Context": "onceward_consumer.context:Context",
     "Discard": "onceward_consumer.failures:Discard",

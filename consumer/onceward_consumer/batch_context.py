@@ -138,7 +138,7 @@ def conclude(answer: Any, batch: Sequence[Item], handler: Handler) -> None:
         return
     name = getattr(handler.function, "__qualname__", repr(handler.function)).replace("<locals>.", "")
     if not isinstance(answer, (list, tuple)):
-        raise AppError(f"The batch handler {name} returned a {type(answer).__name__}.", remedy=_REMEDY)
+        raise AppError(f"The batch handler {name} returned a value of type {type(answer).__name__}.", remedy=_REMEDY)
     if len(answer) != len(batch):
         raise AppError(
             f"The batch handler {name} returned {len(answer)} outcomes for {len(batch)} commands.", remedy=_REMEDY
@@ -148,7 +148,7 @@ def conclude(answer: Any, batch: Sequence[Item], handler: Handler) -> None:
         if said is None:
             continue
         if not isinstance(said, Exception):
-            what = f"the class {said.__name__}" if isinstance(said, type) else f"a {type(said).__name__}"
+            what = f"the class {said.__name__}" if isinstance(said, type) else f"a value of type {type(said).__name__}"
             raise AppError(
                 f"The batch handler {name} returned {what} for command {position + 1} of {len(batch)}.", remedy=_REMEDY
             )

@@ -12,7 +12,9 @@ import onceward
 
 NAMES = [
     "App",
+    "AsyncBatchContext",
     "AsyncContext",
+    "BatchContext",
     "Breaker",
     "Command",
     "Context",

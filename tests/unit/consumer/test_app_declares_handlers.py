@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from onceward_consumer.app import App
+from onceward_consumer.batch_context import AsyncBatchContext, BatchContext
+from onceward_consumer.context import Context
 from onceward_consumer.failures import Rules
 from onceward_consumer.policy import exponential, fixed, never
 from onceward_schemas.command import Command, CommandSchema
@@ -269,3 +271,52 @@ def test_a_type_is_ignored_or_handled() -> None:
 def test_ignores_are_type_names(ignores: Any) -> None:
     with pytest.raises(AppError, match="full type names"):
         App("hr", ignores=ignores)
+
+
+def test_a_batch_handler_has_a_size() -> None:
+    app = App("hr")
+    app.handler(Move, mode="batch")(handle)
+    app.handler(command("hr.Pay"), mode="batch", batch_size=7)(handle_async)
+    assert [(h.batch_size, h.is_async) for h in app.handlers.values()] == [(500, False), (7, True)]
+
+
+def takes(commands: Any, context: Any = Any) -> Callable[..., Any]:
+    def batch(commands: Any, ctx: Any) -> None:
+        """Does nothing."""
+
+    batch.__annotations__.update(commands=commands, ctx=context)
+    return batch
+
+
+MANY: Any = Sequence[Move]  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize("annotation", [MANY, list[Move], tuple[Move, ...], "NotImportedAtRunTime"])  # type: ignore[valid-type]
+@pytest.mark.parametrize("context", [BatchContext, AsyncBatchContext, Any])
+def test_a_batch_handler_takes_many(annotation: Any, context: Any) -> None:
+    App("hr").handler(Move, mode="batch")(takes(annotation, context))
+
+
+@pytest.mark.parametrize(
+    ("options", "function", "says"),
+    [
+        ({"batch_size": 5}, handle, 'Add mode="batch"'),
+        ({"mode": "batch", "batch_size": 0}, handle, "batch_size is 0. Give a whole number"),
+        ({"mode": "batch", "batch_size": "5"}, handle, "batch_size is '5'"),
+        ({"mode": "batch", "concurrency": 5}, handle, "belong to external handlers"),
+        ({"mode": "batch", "destination": "smtp"}, handle, "belong to external handlers"),
+        ({"mode": "batch"}, lambda commands: None, "(commands, ctx)"),
+        ({"mode": "batch"}, takes(Move), "Write commands: Sequence[Move]"),
+        ({"mode": "batch"}, takes(Sequence[command("hr.Pay")]), "takes a Pay but is declared for Move"),  # type: ignore[misc]
+        ({"mode": "batch"}, takes(MANY, Context), "Write ctx: BatchContext"),
+        ({}, takes(MANY), 'Add mode="batch"'),
+        ({"mode": "external"}, takes(Move, AsyncBatchContext), "Write ctx: Context"),
+    ],
+)
+def test_a_batch_handler_that_cannot_work_is_refused(options: dict[str, Any], function: Any, says: str) -> None:
+    app = App("hr")
+    with pytest.raises(AppError) as caught:
+        app.handler(Move, **options)(function)
+    assert says in str(caught.value)
+    assert caught.value.remedy
+    assert not app.handlers

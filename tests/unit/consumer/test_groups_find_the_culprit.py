@@ -16,7 +16,7 @@ from onceward_consumer.connections import NeedsResultError
 from onceward_consumer.deliveries import Delivery
 from onceward_consumer.failures import Reject, Retry
 from onceward_consumer.groups import run_group, stop_followers
-from onceward_consumer.handlers import Handler, Order
+from onceward_consumer.handlers import Handler, Mode, Order
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy, Dead, Done, Failed, Parked
@@ -78,12 +78,13 @@ def drive(
                 error = store(items[0], pipelined) if store else None
 
 
-def group(keys: str, order: Order = "retry") -> tuple[list[Item], Engine]:
+def group(keys: str, order: Order = "retry", mode: Mode = "transactional") -> tuple[list[Item], Engine]:
     handler = Handler(
         command=Increment,
         function=lambda c, x: None,
         lane="t",
         is_async=False,
+        mode=mode,
         order=order,
         retry=fixed("1s", attempts=3),
     )
