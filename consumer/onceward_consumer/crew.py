@@ -124,8 +124,8 @@ class Crew:
             now = time.perf_counter()
             watch.turned(now)
             for place, runner in enumerate(self._runners):
-                if (item := overdue(runner.calls, self._engine, watch, now)) is not None:
-                    self._replace(place, runner, item)
+                if (items := overdue(runner.calls, self._engine, watch, now)) is not None:
+                    self._replace(place, runner, items[0])
             if self._abandoned:
                 self._look_after_the_abandoned()
 

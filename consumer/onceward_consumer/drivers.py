@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -72,8 +72,10 @@ class _Rows:
 class Driver:
     """Scripts on one connection, one after the other, in the thread that calls."""
 
-    def __init__(self, connection: HandlerConnection, engine: Engine, calls: list[Item] | None = None) -> None:
-        """`calls` has the command whose handler is being called; whoever takes it off gives that call up."""
+    def __init__(
+        self, connection: HandlerConnection, engine: Engine, calls: list[Sequence[Item]] | None = None
+    ) -> None:
+        """`calls` has the commands that a handler is being called with; whoever takes it off gives that call up."""
         self._connection = connection
         self._engine = engine
         self._calls = [] if calls is None else calls
@@ -169,7 +171,7 @@ class Driver:
             self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
         connection.guarded = True
-        self._calls.append(item)
+        self._calls.append(batch or (item,))
         try:
             try:
                 with span(item, self._engine, batch):

@@ -107,8 +107,8 @@ class ThreadRunner:
         self._only = only
         self.runs = runs
         """What it has in hand."""
-        self.calls: list[Item] = []
-        """The command whose handler is being called. Whoever takes it off gives the call up, and the runner with it."""
+        self.calls: list[Sequence[Item]] = []
+        """The commands that a handler is being called with. Whoever takes it off gives the call up, and the runner with it."""
         self.backend: int | None = None
         """The process of its session at PostgreSQL."""
         self.failure: BaseException | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from onceward_consumer.failures import OverrunError
@@ -65,23 +66,31 @@ def too_long(handler: Handler) -> OverrunError:
     return OverrunError("max_runtime", f"It ran longer than its max_runtime, {handler.max_runtime}.")
 
 
-def overdue(calls: list[Item], engine: Engine, watch: Stopwatch, now: float) -> Item | None:
-    """Give up the call that a thread is in, if it is over its limit. From then on the thread's word does not count."""
+def overdue(calls: list[Sequence[Item]], engine: Engine, watch: Stopwatch, now: float) -> Sequence[Item] | None:
+    """Give up the call that a thread is in, if it is over its limit. From then on the thread's word does not count.
+
+    A command that was alone in the call is judged by that; of several each is called alone, to find out whose doing it was.
+    """
     try:
-        item = calls[-1]
+        items = calls[-1]
     except IndexError:
         return None
-    assert item.handler is not None
-    seconds, error = limit_of(item.handler, engine)
-    if not item.started or watch.ran(item.started, now) <= seconds:
+    first = items[0]
+    assert first.handler is not None
+    seconds, error = limit_of(first.handler, engine)
+    if not first.started or watch.ran(first.started, now) <= seconds:
         return None
     try:
-        calls.remove(item)  # either this thread or the call's own takes it off the list
+        calls.remove(items)  # either this thread or the call's own takes it off the list
     except ValueError:
         return None
-    item.outcome = Busy(engine.lock_timeout)  # the context is over with that
-    engine.given_up[item.id] = item.attempt, error
-    return item
+    for item in items:
+        item.outcome = Busy(engine.lock_timeout)  # the context is over with that
+        if len(items) == 1:
+            engine.given_up[item.id] = item.attempt, error
+        else:
+            engine.losses[item.id] = engine.losses.get(item.id, 0) + 1
+    return items
 
 
 def tell(item: Item, engine: Engine, thread: int | None) -> str | None:

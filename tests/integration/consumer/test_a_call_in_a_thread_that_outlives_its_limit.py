@@ -42,8 +42,9 @@ def hang() -> Iterator[Hang]:
 
 def build(services: Services, dsn: str, prefix: str, hang: Hang, **rules: Any) -> Group:
     app = App(app_name(prefix))
+    given: dict[str, Any] = {"lane": f"{prefix}counter", "retry": fixed("200ms", attempts=2)} | rules
 
-    @app.handler(Increment, **{"lane": f"{prefix}counter", "retry": fixed("200ms", attempts=2)} | rules)
+    @app.handler(Increment, **given)
     def increment(command: Increment, ctx: Context) -> None:
         hang.calls.append((command.counter, command.amount))
         if app.handlers["test.Increment"].mode != "external":
@@ -161,3 +162,32 @@ def test_an_external_call_is_given_up_and_its_slot_is_free(
         eventually(lambda: len(hang.afterwards) == 4, "end of the calls")
     assert "done" not in hang.afterwards, "a call that was given up publishes nothing"
     assert not group.count("select count(*) from onceward.workers"), "and keeps no lease"
+
+
+def test_a_batch_is_taken_apart_to_find_whose_doing_it_was(
+    services: Services, database: str, topic_prefix: str, hang: Hang
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(
+        Increment,
+        lane=f"{topic_prefix}counter",
+        mode="batch",
+        max_runtime="500ms",
+        retry=fixed("200ms", attempts=2),
+    )
+    def store(commands: list[Increment], ctx: Any) -> None:
+        for command in commands:
+            hang.calls.append((command.counter, command.amount))
+            ctx.connection.execute(STORE, (command.counter, command.amount))
+        if any(command.note == "hang" for command in commands):
+            hang.wait()
+
+    group = group_of(app, services, database, partitions=1)
+    group.query(EFFECT)
+    publish(group, "hang")
+    with Forwarder(database, services.bootstrap), group.running(threads=2):
+        eventually(lambda: group.states() == {"done": 11, "dead": 1} and group.settled(), "end", 20)
+    assert attempts(group) == [(1, "failed", "max_runtime"), (2, "dead", "attempts_exhausted")]
+    assert effects(group, "a") == [0, 2, 3]
+    assert effects(group, "b") == effects(group, "c") == [0, 1, 2, 3]
