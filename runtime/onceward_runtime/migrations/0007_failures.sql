@@ -9,14 +9,15 @@ create index parked_followers on onceward.parked (consumer_group, lane, key, seq
 create index parked_by_reason on onceward.parked (consumer_group, reason, seq) where reason <> 'held';
 
 -- Both tables are empty for days, and full within a second when something fails. A plan that was made while a table had few
--- pages reads all of it, and is kept; so they keep a few pages from the start.
-alter table onceward.holds set (vacuum_truncate = off);
-alter table onceward.parked set (vacuum_truncate = off);
+-- pages reads all of it, and is kept; so they have a few hundred pages from the start, and keep them.
+alter table onceward.holds set (vacuum_truncate = off, fillfactor = 10);
 insert into onceward.holds (consumer_group, lane, key, state, head_id)
 select '', '', number::text, 'dead', gen_random_uuid() from generate_series(1, 2000) as number;
 delete from onceward.holds where consumer_group = '';
-insert into onceward.parked (consumer_group, command_id, lane, reason, topic, partition, "offset", timestamp_ms, headers)
-select '', gen_random_uuid(), '', '', '', 0, 0, 0, '[]' from generate_series(1, 2000);
+alter table onceward.holds set (fillfactor = 70);
+alter table onceward.parked set (vacuum_truncate = off);
+insert into onceward.parked (consumer_group, command_id, lane, reason, topic, partition, "offset", timestamp_ms, headers, payload)
+select '', gen_random_uuid(), '', '', '', 0, 0, 0, '[]', convert_to(repeat('x', 1000), 'utf8') from generate_series(1, 2000);
 delete from onceward.parked where consumer_group = '';
 
 -- Why the last attempt of a command failed that was given up on because its attempts, or its time, were used up.
