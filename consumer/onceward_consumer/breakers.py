@@ -74,9 +74,9 @@ class Breaker:
     def __repr__(self) -> str:
         return f"Breaker({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
-    def speaks_against(self, error: BaseException, verdict: Verdict) -> bool:
+    def speaks_against(self, error: BaseException | None, verdict: Verdict) -> bool:
         """Whether the failure is the destination's, and not the command's."""
-        if self.counts and isinstance(error, self.counts):
+        if error is not None and isinstance(error, self.counts):
             return True
         return isinstance(verdict, Transient) and (verdict.reason in _AGAINST or verdict.reason.startswith("http_5"))
 

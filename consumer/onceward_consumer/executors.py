@@ -175,7 +175,7 @@ class ThreadRunner:
 
     def _release(self, kind: Kind) -> None:
         try:
-            done = self._driver().run(release_group(self._engine, kind))
+            done = self._driver().run(release_group(self._engine, kind, mood=self._mood))
         except LOST as error:
             self._wakeups.set_for(kind)
             self._rest(error)
@@ -286,7 +286,7 @@ class TaskRunner:
 
     async def _release(self, kind: Kind) -> None:
         try:
-            done = await (await self._driver()).run(release_group(self._engine, kind))
+            done = await (await self._driver()).run(release_group(self._engine, kind, mood=self._mood))
         except LOST as error:
             self._wakeups.set_for(kind)
             await self._rest(error)
@@ -350,6 +350,8 @@ def finish(buffer: Buffer, runs: Sequence[Run], items: Sequence[Item], engine: E
             again.setdefault(id(item.run), []).append(item.delivery)
             rest = max(rest, item.outcome.delay.total_seconds())
             alone = alone or item.delivery.stalls > 0
+    if engine.limiter is not None and engine.limiter.active:
+        engine.limiter.unused(items)
     buffer.release([(run, again.get(id(run), [])) for run in runs], rest_seconds=rest, alone=alone)
     report(items, engine)
     if heads:

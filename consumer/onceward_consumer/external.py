@@ -29,10 +29,10 @@ from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.leases import claim, claim_released
-from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
+from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Outcome, Parked
 from onceward_consumer.overruns import elapsed, fields, tell, too_long
 from onceward_consumer.redaction import describe
-from onceward_consumer.release import Wakeups
+from onceward_consumer.release import Wakeups, over
 from onceward_consumer.reports import report
 from onceward_consumer.script import STEERING, EscapedError, Script
 from onceward_consumer.spans import span
@@ -68,6 +68,7 @@ class ExternalRunner:
         self._cell_calls = cell_calls
         self._slots = asyncio.Semaphore(handler.concurrency)
         self._most = handler.concurrency * 4
+        self._limiter = engine.limiter
         self._claimed = 0
         self._claiming = 0
         self._released = 0
@@ -106,13 +107,15 @@ class ExternalRunner:
         """Until stopped and finished."""
         while not self._stopping:
             self.work.clear()
-            may_release = self._released < self._most and not self._releasing and self._leased()
+            limited, most = self._bounds()
+            may_release = self._released < most and not self._releasing and self._leased()
             if may_release and self._wakeups.due(self._kind):
                 self._releasing = True
                 self._spawn(self._release())
-            free = self._most - self._claimed
+            free = most - self._claimed
             if free > 0 and self._claiming < _CLAIMS and self._leased():
-                runs = self._buffer.take_now(self._kind, lambda _, free=free: free, per_key=_PER_KEY)  # type: ignore[misc]
+                per_key = 1 if limited else _PER_KEY
+                runs = self._buffer.take_now(self._kind, lambda _, free=free: free, per_key=per_key)  # type: ignore[misc]
                 if runs:
                     self._claimed += sum(len(run.deliveries) for run in runs)
                     self._claiming += 1
@@ -124,6 +127,11 @@ class ExternalRunner:
                 await asyncio.wait_for(self.work.wait(), timeout)
         while self._keys:
             await asyncio.wait(self._keys)
+
+    def _bounds(self) -> tuple[bool, int]:
+        """Whether limits may hold, and how much is claimed at most: what meets a limit is called as soon as it is claimed."""
+        limited = self._limiter is not None and self._limiter.concerns(self._handler)
+        return limited, self._handler.concurrency if limited else self._most
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -190,6 +198,8 @@ class ExternalRunner:
             again = [item for item in items if item in unsettled or isinstance(item.outcome, Busy)]
             rest = max((i.outcome.delay.total_seconds() for i in again if isinstance(i.outcome, Busy)), default=0.0)
             self._claimed -= len(items)
+            if self._limiter is not None:
+                self._limiter.unused(items)
             self._buffer.release([(run, [item.delivery for item in again])], rest_seconds=rest)
             self.work.set()
         if any(item.heads for item in items):
@@ -228,24 +238,34 @@ class ExternalRunner:
         """Call the handler and set the outcome."""
         async with self._slots:
             deadline = item.envelope.context.deadline if item.envelope is not None else None
-            if self._stopping or not self._leased():
+            if self._stopping or not self._leased() or not self._may_call(item):
                 item.outcome = HANDED_BACK
             elif deadline is not None and deadline < self._engine.clock.earliest():
                 item.outcome = Discarded("deadline")
             else:
                 try:
                     if self._in_cell(item) and await self._call_in_cell(item):
+                        self._called(item, item.outcome)
                         return
                     await self._call(item)
                     item.outcome = Done()
+                    self._called(item, item.outcome)
                 except BaseException as error:
                     if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+                        self._called(item, error)
                         item.drafts, item.run_items = [], []
                         item.outcome = outcome_of(error, item, self._engine.clock.latest())
                     elif not self._stopping or (self._threads is not None and not self._in_cell(item)):
                         raise
                     else:
                         item.outcome = HANDED_BACK  # the drain time-out is over, and the call has been ended
+
+    def _may_call(self, item: Item) -> bool:
+        return self._limiter is None or self._limiter.may_call(item.delivery)
+
+    def _called(self, item: Item, ended: BaseException | Outcome | None) -> None:
+        if self._limiter is not None:
+            self._limiter.called(item.delivery, self._handler, ended)
 
     def _in_cell(self, item: Item) -> bool:
         return self._cell_calls is not None and self._cell_calls.wanted(item)
@@ -321,7 +341,7 @@ class ExternalRunner:
 
     async def _release(self) -> None:
         """Lease the next follower of keys whose head is resolved, and begin to run them."""
-        most = self._most - self._released
+        most = self._bounds()[1] - self._released
         try:
             found = await self._desk.transact(lambda: claim_released(self._engine, self._kind, most))
         except ClosingError:
@@ -343,4 +363,5 @@ class ExternalRunner:
                     await self._one_after_the_other([item])
         finally:
             self._released -= 1
+            over([item], self._engine)
             self._wakeups.wake([self._kind])

@@ -17,7 +17,7 @@ from onceward_consumer.groups import PASSING, stop_followers, unstorable
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
 from onceward_consumer.redaction import describe
-from onceward_consumer.release import Released, followers, lock_keys, turn
+from onceward_consumer.release import Released, followers, let_through, lock_keys, over, turn
 from onceward_consumer.script import Answer, Begin, Commit, Execute, Fetch, Rollback, Script, Statement
 from onceward_runtime.sql import query
 
@@ -61,7 +61,7 @@ def claim_released(
         if not draining:
             yield Rollback()
             return Released(0, [])
-        found = yield from followers(draining, engine, kind, 1)
+        found = let_through((yield from followers(draining, engine, kind, 1)), engine)
         items, others = found.items, found.others
         for item in items:
             if refused is not None and item.id == refused[0]:
@@ -71,7 +71,8 @@ def claim_released(
         empty = draining.keys() - {i.delivery.address for i in items}
         yield from _lease(items, engine, leased, sorted(empty))
         return Released(len(items), items, frozenset(others.values()))
-    except Exception as error:
+    except BaseException as error:
+        over(items, engine)
         if not refusal(error) or (keys == 1 and (refused is not None or not items)):
             raise
         yield Rollback()

@@ -9,15 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward_consumer.breakers import Circuit, Phase, asked_seconds
 from onceward_consumer.deliveries import Delivery, Kind
-from onceward_consumer.failures import Permanent, Transient, classify
+from onceward_consumer.failures import Permanent, Transient, Verdict, classify
 from onceward_consumer.handlers import Handler
 from onceward_consumer.limits import Rules
+from onceward_consumer.outcomes import Dead, Failed, Outcome
 from onceward_consumer.pools import Answer, Ask, Block, Pool
 from onceward_consumer.throttles import Overflow
+
+if TYPE_CHECKING:
+    from onceward_consumer.items import Item
 
 _MANY: Final = 1_000_000
 _FORGET_SECONDS: Final = 60.0
@@ -115,6 +119,7 @@ class Limiter:
         return result
 
     def _admit(self, delivery: Delivery, grant: _Grant, *, ask: bool = True) -> str | None:
+        """`ask` says that its key waits in memory when it is refused; else it is a parked follower."""
         pools = self._pools_of(delivery)
         if not pools:
             return None
@@ -123,7 +128,10 @@ class Limiter:
         for pool in pools:
             if not pool.passes(now, database_now, held=pool in grant.pools):
                 pool.refused += 1
-                pool.waiting += 1
+                if ask:
+                    pool.waiting += 1
+                else:
+                    pool.parked += 1
                 self._hurry()
                 return pool.scope
         key = id(delivery)
@@ -154,22 +162,35 @@ class Limiter:
                 if last:
                     for pool in grant.pools:
                         pool.leave(0, last=True)
-                        if pool.waiting:
+                        if pool.demand:
                             self._freed.add(pool.scope)
                     if self._freed:
                         self._tell_free()
 
-    def unused(self, deliveries: Iterable[Delivery]) -> None:
-        """Nothing was called for these, which have not left yet: the next in line may have their tokens."""
+    def concerns(self, handler: Handler) -> bool:
+        """Whether any limit may hold for its commands."""
+        if not self.active:
+            return False
+        names = (f"lane:{handler.lane}", f"type:{handler.type}", f"destination:{handler.destination}")
+        return self._tenants or any(not self._rules.of(name).idle for name in names)
+
+    def over(self, items: Sequence[Item]) -> None:
+        """Parked commands that `admit_all` had let through are over."""
+        self.unused(items)
+        self.leave([item.delivery for item in items])
+
+    def unused(self, items: Iterable[Item]) -> None:
+        """Of these, which have not left yet, some were not called: the next in line may have their tokens."""
         if not self._taken:
             return
         with self._lock:
             now = self._monotonic()
-            for delivery in deliveries:
-                grant = self._taken.get(id(delivery))
-                for pool, token in grant.tokens.pop(id(delivery), ()) if grant is not None else ():
+            for item in items:
+                key = id(item.delivery)
+                grant = None if item.started else self._taken.get(key)
+                for pool, token in grant.tokens.pop(key, ()) if grant is not None else ():
                     pool.give_back(token, now)
-                    if pool.waiting:
+                    if pool.demand:
                         self._freed.add(pool.scope)
 
     def _pools_of(self, delivery: Delivery) -> tuple[Pool, ...]:
@@ -212,17 +233,18 @@ class Limiter:
                 return True
             return pool.closed(now + self._offset)
 
-    def called(self, delivery: Delivery, handler: Handler, error: BaseException | None = None) -> None:
-        """An external call has ended; with an error it raised."""
+    def called(self, delivery: Delivery, handler: Handler, ended: BaseException | Outcome | None) -> None:
+        """An external call has ended: with what it raised, or with its outcome."""
         if not self.active or handler.destination is None:
             return
-        verdict = None if error is None else classify(error, handler.rules)
+        error = ended if isinstance(ended, BaseException) else None
+        verdict = _verdict(ended, handler)
         with self._lock:
             pool = self._pools.get(f"destination:{handler.destination}")
             if pool is None or pool.limit.breaker is None:
                 return
             probe = pool.meets_probe(id(delivery))
-            if error is None or verdict is None or _answered(verdict):
+            if verdict is None or _answered(verdict):
                 pool.tally.success()
                 pool.tally.probe = "good" if probe else pool.tally.probe
             elif pool.limit.breaker.speaks_against(error, verdict) or (probe and isinstance(verdict, Transient)):
@@ -296,12 +318,16 @@ class Limiter:
                     pool.see(circuit, self._worker)
                     self._free(pool)
 
-    def freed(self) -> set[str]:
-        """Limits whose waiting keys are to be asked about again."""
+    def freed(self) -> tuple[set[str], bool]:
+        """Limits whose waiting keys are to be asked about again; and whether parked followers are, too."""
         with self._lock:
             self._told_free = False
             found, self._freed = self._freed, set()
-            return found
+            parked = False
+            for scope in found:
+                if (pool := self._pools.get(scope)) is not None and pool.parked:
+                    pool.parked, parked = 0, True
+            return found, parked
 
     def waits(self, keys: Mapping[str, int]) -> None:
         """How many keys wait behind each limit; where nothing is said, none."""
@@ -312,7 +338,7 @@ class Limiter:
 
     def _free(self, pool: Pool) -> bool:
         now = self._monotonic()
-        if not pool.waiting or not (pool.limit.idle or pool.passes(now, now + self._offset, held=False)):
+        if not pool.demand or not (pool.limit.idle or pool.passes(now, now + self._offset, held=False)):
             return False
         self._freed.add(pool.scope)
         return True
@@ -358,13 +384,24 @@ class Limiter:
             for pool in self._pools.values():
                 if pool.limit.idle:
                     continue
-                if pool.limit.rate is not None and (pool.waiting or pool.blocks or pool.used):
+                if pool.limit.rate is not None and (pool.demand or pool.blocks or pool.used):
                     found = min(found, max(0.1, pool.more_at - now))
-                elif pool.waiting or pool.permits > pool.in_use or pool.used:
+                elif pool.demand or pool.permits > pool.in_use or pool.used:
                     found = min(found, 0.1)
                 elif pool.in_use or not pool.tally.empty:
                     found = min(found, 0.25)
             return found
+
+
+def _verdict(ended: BaseException | Outcome | None, handler: Handler) -> Verdict | None:
+    match ended:
+        case BaseException():
+            return classify(ended, handler.rules)
+        case Failed():
+            return Transient(ended.reason)
+        case Dead():
+            return Permanent(ended.reason)
+    return None
 
 
 def _answered(verdict: object) -> bool:

@@ -23,6 +23,7 @@ from onceward_consumer.limited import Limited
 from onceward_consumer.limiter import Limiter
 from onceward_consumer.limits import Limit, Override, rules
 from onceward_consumer.pools import Answer, Ask, granted
+from onceward_consumer.release import Wakeups
 from onceward_runtime import events, log
 from onceward_runtime.database_loop import DatabaseLoop
 from onceward_runtime.postgres import SessionLimits
@@ -72,13 +73,20 @@ class LimitsKeeper(DatabaseLoop):
     """The loop as a service. `start` reads the limits once, so that nothing begins before they are known."""
 
     def __init__(
-        self, database: Settings | str, engine: Engine, limiter: Limiter, declared: Mapping[str, Limit], buffer: Buffer
+        self,
+        database: Settings | str,
+        engine: Engine,
+        limiter: Limiter,
+        declared: Mapping[str, Limit],
+        buffer: Buffer,
+        wakeups: Wakeups,
     ) -> None:
         super().__init__("limits", database, self._turn, limits=_SESSION)
         self._engine = engine
         self._limiter = limiter
         self._declared = declared
         self._buffer = buffer
+        self._wakeups = wakeups
         self._worker = str(engine.incarnation)
         self._known: set[str] = set()
         self._overrides: dict[str, Override] = {}
@@ -110,8 +118,11 @@ class LimitsKeeper(DatabaseLoop):
         return max(0.0, min(rest, self._look_at - time.monotonic()))
 
     def _permit(self) -> None:
-        if names := self._limiter.freed():
+        names, followers = self._limiter.freed()
+        if names:
             self._buffer.permitted(names)
+        if followers:
+            self._wakeups.set()
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
         """What operators have set; and once a second what else there is to do while limits hold."""

@@ -67,6 +67,8 @@ class Pool:
     """The most in use since it was last told."""
     waiting: int = 0
     """Keys that were refused and have not been asked about again."""
+    parked: int = 0
+    """Parked followers that were refused since their runners were last told to look."""
     refused: int = 0
     """How often it refused, for the metric."""
     others: int = 0
@@ -90,6 +92,11 @@ class Pool:
     kept_until: float = 0.0
     """What was granted is kept until then: keys that wait for it have been told, and their runners may be busy."""
     touched: float = 0.0
+
+    @property
+    def demand(self) -> int:
+        """How many could begin if it let them."""
+        return self.waiting + self.parked
 
     def passes(self, now: float, database_now: float, *, held: bool) -> bool:
         """Whether one more may begin; `held` says that its group has a permit already."""
@@ -170,7 +177,7 @@ class Pool:
             return 0
         if limit.breaker is not None and not self.closed(database_now):
             rested = self.circuit.phase != "closed" and database_now >= self.circuit.until
-            return 1 if rested and not self.waiting and self.probe is None else 0
+            return 1 if rested and not self.demand and self.probe is None else 0
         waiting = self.waiting + self.others
         if limit.concurrency is not None:
             found = min(found, round(limit.concurrency * 2 + self.pace * _ROOM_SECONDS) - waiting)
@@ -182,19 +189,19 @@ class Pool:
         """What there is to say, which is forgotten here: `answer` or `failed` follows. None: nothing."""
         limit = self.limit
         offered = self.permits if now < self.kept_until else 0
-        wanted = 0 if limit.paused else max(self.in_use, self.peak, offered) + self.waiting
+        wanted = 0 if limit.paused else max(self.in_use, self.peak, offered) + self.demand
         if limit.concurrency is not None:
             wanted = min(wanted, limit.concurrency)
         counted = limit.concurrency is not None or limit.rate is not None
         back: list[tuple[int, float]] = []
         on_hand = self.on_hand(now)
-        while self.blocks and not self.waiting and self.blocks[0].until - LIFE_SECONDS + _KEEP_SECONDS <= now:
+        while self.blocks and not self.demand and self.blocks[0].until - LIFE_SECONDS + _KEEP_SECONDS <= now:
             block = self.blocks.popleft()
             back.append((block.tokens, block.taken_at))
             on_hand -= block.tokens
         tokens = 0
         if limit.rate is not None and not limit.paused and self._allows(now, database_now):
-            tokens = max(0, min(limit.rate.block, self.waiting + self.used - on_hand))
+            tokens = max(0, min(limit.rate.block, self.demand + self.used - on_hand))
         probe = limit.breaker is not None and self._wants_probe(database_now)
         tally = None if limit.breaker is None or self.tally.empty else self.tally
         stale = limit.breaker is not None and not self.known
@@ -215,9 +222,9 @@ class Pool:
         return now >= self.more_at
 
     def _wants_probe(self, database_now: float) -> bool:
-        if self.probe is not None or (self.may_probe and self.waiting):
+        if self.probe is not None or (self.may_probe and self.demand):
             return True
-        return bool(self.waiting) and self.circuit.phase != "closed" and database_now >= self.circuit.until
+        return bool(self.demand) and self.circuit.phase != "closed" and database_now >= self.circuit.until
 
     def answer(self, answer: Answer, worker: str, asked: float, database_now: float, left_seconds: float) -> None:
         """Note what was decided for a question asked at this instant."""

@@ -132,12 +132,14 @@ def release_group(
         draining, found, others = yield from _own_keys(engine, kind, keys, per_key, mode)
         if not draining:
             return Released(0, [], others)
+        found = let_through(found, engine)
         items = found.items
         for item in items:
             if judged is not None and item.id == judged.command_id and judged.outcome is None:
                 item.refuse("unstorable", judged.error)
         if keys > 1 and engine.losses and any(item.id in engine.losses for item in items):
             yield Rollback()
+            over(items, engine)
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1)))
         yield from admit_released(items, engine)
         for item in items:
@@ -147,11 +149,13 @@ def release_group(
         statements = settle.statements(items, engine, engine.clock.latest())
         yield Execute(statements + _after(draining, found, engine))
         yield Commit()
+        over(items, engine)
         losses.forget(items, engine)
         if mood is not None:
             mood.note(raised=raised > 0, refused=False)
         return Released(len({item.delivery.address for item in items}), items, others)
     except (Exception, NeedsResultError) as error:
+        over(items, engine)
         yield Rollback()
         if keys > 1 and mode is not Mode.CAREFUL:
             slower = slower_mode(mode, error)
@@ -174,6 +178,24 @@ def release_group(
         yield Execute([turn(dict.fromkeys(draining, 0), engine)])
         yield Commit()
         return Released(0, [], others)
+    finally:
+        over(items, engine)
+
+
+def let_through(found: Followers, engine: Engine) -> Followers:
+    """Those that limits let run now; the others stay parked, and their keys at the end of the queue. `over` follows."""
+    if engine.limiter is None or not engine.limiter.active:
+        return found
+    passed = engine.limiter.admit_all([item.delivery for item in found.items])
+    left = {item.delivery.address for item, may in zip(found.items, passed, strict=True) if not may}
+    items = [item for item, may in zip(found.items, passed, strict=True) if may]
+    return found._replace(items=items, more=found.more | {address for address in left if address is not None})
+
+
+def over(items: Sequence[Item], engine: Engine) -> None:
+    """What limits had let through is over. Doing it twice is fine."""
+    if engine.limiter is not None and items:
+        engine.limiter.over(items)
 
 
 def _also(others: frozenset[Kind], released: Released) -> Released:

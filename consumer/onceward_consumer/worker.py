@@ -169,7 +169,7 @@ class Worker:
         }
         self._wakeups.listen(self._buffer.poke)
         declared = declared_limits(app.limits, app.handlers.values())
-        self._limits = LimitsKeeper(settings, self._engine, limiter, declared, self._buffer)
+        self._limits = LimitsKeeper(settings, self._engine, limiter, declared, self._buffer, self._wakeups)
         self._cells = Cells(self._setup(cells), self._engine)
         self._cell_calls = CellCalls(self._cells, self._engine, self._options.processes)
         self._cell_runners = CellRunners(

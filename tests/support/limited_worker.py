@@ -24,6 +24,7 @@ from onceward_consumer.items import Engine
 from onceward_consumer.limiter import Limiter
 from onceward_consumer.limits import declared_limits
 from onceward_consumer.limits_keeper import LimitsKeeper
+from onceward_consumer.release import Wakeups
 from onceward_runtime.sql import query
 from onceward_schemas import headers
 from tests.support.commands import Increment
@@ -72,7 +73,7 @@ class Rig:
             limiter=self.limiter,
         )
         self.keeper = LimitsKeeper(
-            dsn, engine, self.limiter, declared_limits(app.limits, app.handlers.values()), self.buffer
+            dsn, engine, self.limiter, declared_limits(app.limits, app.handlers.values()), self.buffer, Wakeups(())
         )
         self.stopping = threading.Event()
         self._added = 0
