@@ -40,6 +40,8 @@ def test_the_handlers_are_what_the_page_says(declared: dict[str, Any]) -> None:
     assert handlers["hr.ApplyPackage"].retry == exponential("1s", "10m", attempts=8, within="6h")
     assert (handlers["hr.NotifyEmployee"].mode, handlers["hr.NotifyEmployee"].concurrency) == ("external", 32)
     assert declared["strict"].handlers["hr.RecomputeReport"].order == "strict"
+    batch = declared["bulk"].handlers["hr.NotifyEmployee"]
+    assert (batch.mode, batch.batch_size) == ("batch", 1000)
 
 
 def test_the_schedules_publish_what_the_page_says(declared: dict[str, Any]) -> None:
