@@ -10,6 +10,7 @@ from uuid import UUID
 from onceward_consumer import deaths, ledger
 from onceward_consumer.deliveries import Address, columns_of
 from onceward_consumer.items import Engine, Item
+from onceward_consumer.literals import written
 from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Duplicate, Parked
 from onceward_consumer.script import Answer, Fetch, Script, Statement
 from onceward_runtime.sql import query
@@ -108,7 +109,7 @@ def _check_age(item: Item, oldest_ms: int) -> None:
 
 def _look(seen: Sequence[Item], engine: Engine) -> Script[None]:
     ids = sorted({item.id for item in seen})
-    [answer] = yield Fetch([Statement(_LOOK, (engine.group, ids))])
+    [answer] = yield Fetch([written(Statement(_LOOK, (engine.group, ids)))])
     rows = {row[0]: ledger.Known(*row) for row in answer.rows}
     decided: set[UUID] = set()
     for item in seen:
@@ -167,7 +168,7 @@ def _undecided(item: Item) -> bool:
 
 
 def _about(text: str, addresses: Sequence[Address], engine: Engine) -> Statement:
-    return Statement(text, columns_of(addresses, engine.group))
+    return written(Statement(text, columns_of(addresses, engine.group)))
 
 
 def _lock_timeout(limit: timedelta) -> Statement:

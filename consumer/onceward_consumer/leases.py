@@ -15,6 +15,7 @@ from onceward_consumer.failure_outcomes import retried
 from onceward_consumer.failures import Transient
 from onceward_consumer.groups import PASSING, stop_followers, unstorable
 from onceward_consumer.items import Engine, Item
+from onceward_consumer.literals import written
 from onceward_consumer.outcomes import Busy, Dead, Done, Duplicate
 from onceward_consumer.redaction import describe
 from onceward_consumer.release import Released, followers, let_through, lock_keys, over, turn
@@ -91,7 +92,7 @@ def _lease(
     statements = settle.statements([i for i in items if i.outcome is not None], engine, now)
     taken = [i for i in items if i.outcome is None and (i.known or i.attempt != 1)]  # a fresh row says 1
     if taken:
-        statements += [_running(taken, engine), *settle.crashes([i for i in taken if i.crashed], engine)]
+        statements += [written(_running(taken, engine)), *settle.crashes([i for i in taken if i.crashed], engine)]
     if leased:
         statements.append(Statement(_LEASE, _leasing(leased, engine)))
     finished = [i.delivery.address for i in items if i.released and i.outcome is not None and i.delivery.address]
@@ -147,7 +148,7 @@ def is_plain(item: Item) -> bool:
 
 def complete_plain(items: Sequence[Item], engine: Engine) -> Script[None]:
     """As `complete`, for items that are plain: one statement, which is its own transaction."""
-    [answer] = yield Fetch([Statement(_FINISH, _own(items, engine))])
+    [answer] = yield Fetch([written(Statement(_FINISH, _own(items, engine)))])
     _fence(items, answer)
     engine.hands.drop(items)
 
@@ -174,7 +175,7 @@ def _fence(items: Sequence[Item], answer: Answer) -> set[UUID]:
 def complete(items: Sequence[Item], engine: Engine) -> Script[None]:
     """Make the outcomes of leased commands durable; those that were taken over meanwhile become `FENCED`."""
     yield Begin(False)
-    [answer] = yield Fetch([Statement(_FENCE, _own(items, engine))])
+    [answer] = yield Fetch([written(Statement(_FENCE, _own(items, engine)))])
     own = _fence(items, answer)
     ours = [item for item in items if item.id in own and not isinstance(item.outcome, Busy)]
     now = engine.clock.latest()

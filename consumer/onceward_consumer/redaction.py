@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 500
@@ -46,7 +47,13 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("password=abc, user=x")
     'password=***, user=x'
     """
-    text = text[:_READ_AT_MOST].replace("\x00", "").encode("utf-8", "replace").decode()
+    return _cleaned(text[:_READ_AT_MOST], longest)
+
+
+@lru_cache(maxsize=256)
+def _cleaned(text: str, longest: int) -> str:
+    """What fails, fails often and in the same words."""
+    text = text.replace("\x00", "").encode("utf-8", "replace").decode()
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     text = text.strip()

@@ -19,6 +19,7 @@ from onceward_consumer.deliveries import Address, Delivery, Kind, columns_of, he
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.groups import PASSING, call_all, slower_mode, unstorable
 from onceward_consumer.items import Engine, Item, prepared
+from onceward_consumer.literals import written
 from onceward_consumer.moods import Mode, Mood
 from onceward_consumer.outcomes import Busy, Outcome
 from onceward_consumer.redaction import describe
@@ -267,7 +268,7 @@ def followers(draining: Mapping[Address, int], engine: Engine, kind: Kind, per_k
         per_key = max(_LEAST, _MOST // len(draining))
     parameters = columns_of(list(draining), engine.group)
     parameters |= {"drained": list(draining.values()), "per_key": per_key + 1, "most_bytes": _MOST_BYTES}
-    [answer] = yield Fetch([Statement(_PARKED, parameters)])
+    [answer] = yield Fetch([written(Statement(_PARKED, parameters))])
     found = Followers([], set(), {})
     counts: Counter[Address] = Counter()
     for *row, seq in answer.rows:
@@ -326,4 +327,5 @@ def _after(addresses: Iterable[Address], found: Followers, engine: Engine) -> li
 
 def turn(drained: Mapping[Address, int], engine: Engine) -> Statement:
     """Put draining keys at the end of the queue, each with the place up to which its followers are through."""
-    return Statement(_TURN, columns_of(list(drained), engine.group) | {"seqs": list(drained.values())})
+    columns = columns_of(list(drained), engine.group) | {"seqs": list(drained.values())}
+    return written(Statement(_TURN, columns))

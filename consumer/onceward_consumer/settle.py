@@ -10,6 +10,7 @@ from uuid import UUID
 
 from onceward_consumer.deliveries import Address, Delivery, columns_of, headers_to_json, plain_text
 from onceward_consumer.items import Engine, Item
+from onceward_consumer.literals import written
 from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
 from onceward_consumer.policy import tier_for
 from onceward_consumer.run_items import RECORD_ITEMS, RunItem
@@ -67,7 +68,7 @@ def statements(items: Sequence[Item], engine: Engine, now: datetime) -> list[Sta
         result.append(Statement(INSERT_MANY, outbox_arrays(outbox)))
     if run_items:
         result.append(Statement(RECORD_ITEMS, run_item_arrays(run_items)))
-    return result
+    return [written(statement) for statement in result]
 
 
 def _collect_run_items(item: Item, engine: Engine, into: list[RunItem]) -> None:
@@ -283,7 +284,7 @@ def _holds(items: Sequence[Item], engine: Engine, now: datetime) -> list[Stateme
 def let_go(addresses: Sequence[Address], group: str) -> list[Statement]:
     """Remove holds, or set them draining where followers are parked; each statement sees what parkers committed."""
     columns = columns_of(addresses, group)
-    return [Statement(text, columns) for text in (_HOLDS_REMOVE_LOCK, _HOLDS_REMOVE, _HOLDS_DRAIN)]
+    return [written(Statement(text, columns)) for text in (_HOLDS_REMOVE_LOCK, _HOLDS_REMOVE, _HOLDS_DRAIN)]
 
 
 def _retry_records(items: Iterable[Item], engine: Engine, now: datetime) -> list[OutboxRow]:

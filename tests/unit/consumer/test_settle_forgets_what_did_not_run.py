@@ -18,5 +18,5 @@ def test_its_fresh_row_is_taken_back_and_a_known_one_is_left(outcome: Outcome) -
         item.outcome = outcome
     items[1].known = True
     ledger = [s for s in settle.statements(items, engine, datetime.now(UTC)) if "onceward.ledger" in s.query]
-    assert [statement.params for statement in ledger] == [("g", [items[0].id])]
+    assert [statement.params for statement in ledger] == [["g", "{" + items[0].id.hex + "}"]]
     assert "delete from onceward.ledger" in ledger[0].query
