@@ -32,6 +32,7 @@ from onceward_consumer.executors import Backoff, finish
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
+from onceward_consumer.limiter import stand_in
 from onceward_consumer.losses import SessionTimedOutError
 from onceward_consumer.outcomes import Busy
 from onceward_consumer.pace import BATCH_SECONDS, Pace
@@ -194,7 +195,21 @@ class CellRunner:
         return True
 
     def _release(self, kind: Kind) -> None:
-        single = False
+        """Which followers they are is only known in the cell: where limits hold they come singly, one of each type let by."""
+        limiter = self._engine.limiter
+        found = [handler for handler in self._engine.handlers.values() if kind_of(handler) == kind]
+        met = [handler for handler in found if limiter is not None and limiter.concerns(handler)]
+        if limiter is None or not met:
+            self._release_of(kind, single=False)
+            return
+        stand_ins = [stand_in(handler) for handler in met]
+        try:
+            if all(limiter.admit_all(stand_ins)):
+                self._release_of(kind, single=True)
+        finally:
+            limiter.leave(stand_ins)
+
+    def _release_of(self, kind: Kind, *, single: bool) -> None:
         for _ in range(100):
             try:
                 reply: ReleaseReply = self._ask(ReleaseRequest(kind, single, self._cells.knowledge()))

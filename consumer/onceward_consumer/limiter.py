@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from onceward_consumer.breakers import Circuit, Phase, asked_seconds
 from onceward_consumer.deliveries import Delivery, Kind
@@ -19,6 +20,7 @@ from onceward_consumer.limits import Rules
 from onceward_consumer.outcomes import Dead, Failed, Outcome
 from onceward_consumer.pools import Answer, Ask, Block, Pool
 from onceward_consumer.throttles import Overflow
+from onceward_schemas import headers
 
 if TYPE_CHECKING:
     from onceward_consumer.items import Item
@@ -168,11 +170,12 @@ class Limiter:
                         self._tell_free()
 
     def concerns(self, handler: Handler) -> bool:
-        """Whether any limit may hold for its commands."""
+        """Whether more than a breaker may stand between its commands and a runner."""
         if not self.active:
             return False
         names = (f"lane:{handler.lane}", f"type:{handler.type}", f"destination:{handler.destination}")
-        return self._tenants or any(not self._rules.of(name).idle for name in names)
+        found = [self._rules.of(name) for name in names]
+        return self._tenants or any(limit.counted or limit.paused for limit in found)
 
     def over(self, items: Sequence[Item]) -> None:
         """Parked commands that `admit_all` had let through are over."""
@@ -391,6 +394,22 @@ class Limiter:
                 elif pool.in_use or not pool.tally.empty:
                     found = min(found, 0.25)
             return found
+
+
+def stand_in(handler: Handler) -> Delivery:
+    """Somebody to ask for in place of a command of the handler that is not known yet; of no tenant."""
+    return Delivery(
+        topic=handler.lane,
+        partition=0,
+        offset=0,
+        timestamp_ms=0,
+        key=None,
+        payload=None,
+        headers=[(headers.ID, str(UUID(int=0)).encode()), (headers.TYPE, handler.type.encode())],
+        lane=handler.lane,
+        assignment=None,
+        handlers={handler.type: handler},
+    )
 
 
 def _verdict(ended: BaseException | Outcome | None, handler: Handler) -> Verdict | None:

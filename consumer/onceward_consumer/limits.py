@@ -125,9 +125,14 @@ class Limit:
     paused: bool = False
 
     @property
+    def counted(self) -> bool:
+        """Whether permits or tokens are needed."""
+        return self.concurrency is not None or self.rate is not None
+
+    @property
     def idle(self) -> bool:
         """Whether it has nothing to say."""
-        return self.concurrency is None and self.rate is None and self.breaker is None and not self.paused
+        return not self.counted and self.breaker is None and not self.paused
 
 
 UNLIMITED: Final = Limit()

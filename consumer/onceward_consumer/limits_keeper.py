@@ -100,6 +100,12 @@ class LimitsKeeper(DatabaseLoop):
         if limiter.active:
             buffer.throttled_by(limiter)
 
+    def start(self) -> None:
+        """Read what operators have set, then run. Raises: DatabaseError when the database does not answer."""
+        with self._connect() as connection:
+            self._look(connection)
+        super().start()
+
     def _turn(self, connection: psycopg.Connection[Any]) -> float:
         self._permit()
         now = time.monotonic()

@@ -192,7 +192,7 @@ class Pool:
         wanted = 0 if limit.paused else max(self.in_use, self.peak, offered) + self.demand
         if limit.concurrency is not None:
             wanted = min(wanted, limit.concurrency)
-        counted = limit.concurrency is not None or limit.rate is not None
+        counted = limit.counted
         back: list[tuple[int, float]] = []
         on_hand = self.on_hand(now)
         while self.blocks and not self.demand and self.blocks[0].until - LIFE_SECONDS + _KEEP_SECONDS <= now:
