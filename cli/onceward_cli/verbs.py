@@ -36,6 +36,10 @@ VERBS = {
     "scheduler": Verb("scheduler", "Emit the ticks of an application's schedules.", _RUN),
     "runs": Verb("runs", "Follow bulk operations and retry what failed.", _OPERATE),
     "dlq": Verb("dlq", "Judge dead letters: list, show, replay, discard.", _OPERATE),
+    "parked": Verb("parked", "Show commands that wait in PostgreSQL and why; give some up.", _OPERATE),
+    "limit": Verb("limit", "Set, clear and list limits while workers run.", _OPERATE),
+    "pause": Verb("pause", "Let nothing of a lane, type, destination or tenant begin.", _OPERATE),
+    "resume": Verb("resume", "Let what is paused go on.", _OPERATE),
     "outbox": Verb("outbox", "Show what waits in the outbox and who relays it; decide on parked rows.", _OPERATE),
     "schedules": Verb("schedules", "List schedules and what became of their ticks.", _OPERATE),
 }

@@ -16,6 +16,7 @@ OncewardError
 │   └── BrokerUnavailableError  no broker answered in time
 ├── RunError                    a run cannot be started, found or retried as asked
 ├── DeadLetterError             no such dead letter, or the decision about it lacks something
+├── ParkedError                 a parked command cannot be decided as asked
 ├── LimitError                  a limit cannot be set or found as asked
 ├── AppError                    the application object contradicts itself (two handlers of one type, a bad rule)
 └── DevstackError               a local service could not be installed or started
@@ -98,6 +99,10 @@ class RunError(OncewardError):
 
 class DeadLetterError(OncewardError):
     """A dead letter cannot be decided as asked."""
+
+
+class ParkedError(OncewardError):
+    """A parked command cannot be decided as asked."""
 
 
 class LimitError(OncewardError):

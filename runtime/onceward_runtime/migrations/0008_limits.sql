@@ -48,3 +48,16 @@ create table onceward.limit_shares (
     wanted int not null,
     primary key (consumer_group, scope, incarnation)
 ) with (fillfactor = 50);
+
+-- Parked commands that operators gave up, for the record; each then goes its last round and ends as discarded.
+create table onceward.parked_decisions (
+    id bigint generated always as identity primary key,
+    consumer_group text not null,
+    command_id uuid not null,
+    lane text not null,
+    key text,
+    reason text not null,
+    decided_by text not null,
+    because text not null,
+    at timestamptz not null default clock_timestamp()
+);
