@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-short test unit lint types imports check format generate bench services clean
+.PHONY: help install demo demo-short test unit chaos-consumer lint types imports check format generate bench services clean
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/onceward: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,9 @@ test: install ## Run every test, on real services started for it
 
 unit: install ## Run the tests that need no service
 	$(BIN)/python -m pytest tests/unit
+
+chaos-consumer: install ## Attack the consumer for an hour in all modes, 200,000 commands each, and prove that nothing broke
+	$(BIN)/python -m tests.chaos
 
 lint: install ## Check style
 	$(BIN)/ruff check

@@ -103,10 +103,6 @@ class Fleet:
         while len(self.staying("relay")) < relays:
             self.start_relay()
 
-    def died(self) -> list[Member]:
-        """Those that ended by themselves although all was well: killed ones and those told to leave do not count."""
-        return [m for m in self.members if not m.running and m.process.returncode > 0]
-
     def tracebacks(self) -> list[Member]:
         """Those whose log has a traceback: something that nobody has foreseen."""
         return [member for member in self.members if b"Traceback (most recent" in member.log.read_bytes()]

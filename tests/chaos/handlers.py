@@ -42,7 +42,7 @@ def application(stage: Stage) -> App:
     rules: dict[str, Any] = {
         "lane": stage.lane,
         "order": cast("Order", stage.plan.order),
-        "retry": exponential("200ms", "800ms", attempts=ATTEMPTS),
+        "retry": exponential("100ms", "400ms", attempts=ATTEMPTS),
     }
     MODES[stage.plan.mode].declare(app, stage, rules)
     return app

@@ -104,15 +104,15 @@ def run(plan: Plan, servers: Servers, logs: Path, *, only: frozenset[str] = froz
 
 def _drain(trial: Trial, line: Line) -> float | None:
     """Seconds until nothing was left; None where that was not reached. A strict group's dead letters are decided last."""
-    started = time.monotonic()
-    while time.monotonic() - started < DRAIN_SECONDS:
+    started = decided = time.monotonic()
+    while time.monotonic() - decided < DRAIN_SECONDS:
         line()
         trial.fleet.replenish(trial.plan.workers, 1)
         with suppress(psycopg.Error, KafkaException):
             if trial.drained():
                 if trial.plan.order != "strict" or not trial.discard():
                     return time.monotonic() - started
-                started = time.monotonic()
+                decided = time.monotonic()
         time.sleep(0.3)
     return None
 

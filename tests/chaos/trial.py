@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import psycopg
@@ -82,7 +83,7 @@ class Trial:
             total = 0
             for part in consumer.committed(parts, 10):
                 low, high = consumer.get_watermark_offsets(part, 10)
-                total += high - max(low, part.offset)
+                total += max(0, high - max(low, part.offset))
             return total
         finally:
             consumer.close()
@@ -114,3 +115,8 @@ class Trial:
     def waiting(self, evidence: Evidence) -> int:
         """How many commands wait rightly; see `checker.waiting`."""
         return len(waiting(self.plan, evidence))
+
+
+def wait_until(moment: float) -> None:
+    """Sleep until a monotonic instant: the rhythm of an attack."""
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from onceward_consumer.worker import Worker, WorkerOptions
 from onceward_runtime import log, settings
 from onceward_runtime.service import run_until_signal
+from onceward_schemas.errors import OncewardError
 from tests.chaos.handlers import MODES, application
 from tests.chaos.plan import Stage
 
@@ -40,7 +41,11 @@ def main() -> int:
     stage = Stage.from_text(sys.argv[1])
     found = settings.load()
     log.configure(found)
-    return run_until_signal([Worker(application(stage), found, options(stage))])
+    try:
+        return run_until_signal([Worker(application(stage), found, options(stage))])
+    except OncewardError as error:  # a server is away while it starts; it is started again
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

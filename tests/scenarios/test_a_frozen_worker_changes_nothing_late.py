@@ -6,52 +6,50 @@ was done without it, so that no command takes effect twice and no key is out of 
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import Attack, wait_until
+from tests.chaos.plan import Plan
+from tests.chaos.trial import Trial, wait_until
+from tests.chaos.worker import LEASE_SECONDS, SESSION_SECONDS, TRANSACTION_SECONDS
 from tests.support.consumers import Forwarder, eventually
 from tests.support.services import Services
 
-FROZEN_SECONDS = 9.0  # the session, the lease and the transaction of a test worker end after 6, 4 and 4
+FROZEN_SECONDS = max(LEASE_SECONDS, SESSION_SECONDS, TRANSACTION_SECONDS) + 3.0
 
 
-@pytest.mark.parametrize("mode", ["sync", "external"])
+@pytest.mark.parametrize("mode", ["transactional", "external"])
 def test_a_frozen_worker_changes_nothing_late(
     services: Services, database: str, topic_prefix: str, tmp_path: Path, mode: str
 ) -> None:
-    attack = Attack(services, database, topic_prefix, mode, 0.02, tmp_path)
-    group = attack.group
+    plan = Plan(mode=mode, keys=59, work_seconds=0.02)
+    trial = Trial(plan, services, database, topic_prefix, tmp_path)
     try:
         with Forwarder(database, services.bootstrap):
-            victim = attack.start()
-            attack.start()
-            eventually(lambda: group.count("select count(*) from onceward.workers") == 2, "two workers")
-            with attack.flowing(100):
-                eventually(
-                    lambda: group.count("select count(distinct pid) from effect") == 2,
-                    "effects of both workers",
-                )
-                victim.send_signal(signal.SIGSTOP)
+            victim = trial.fleet.start_worker()
+            trial.fleet.start_worker()
+            eventually(lambda: trial.group.count("select count(*) from onceward.workers") == 2, "two workers")
+            with trial.writer.flowing(100):
+                eventually(lambda: len(actors(trial)) == 2, "effects of both workers")
+                victim.freeze()
                 frozen = time.monotonic()
-                before = len(attack.published)
+                before = [row[0] for row in trial.group.query("select id from chaos.published")]
                 wait_until(frozen + FROZEN_SECONDS)
-            eventually(lambda: ended(attack, before), "end of what was published before the freeze", 40)
-            assert group.count("select count(*) from effect where pid = %s", victim.pid) > 0
-            victim.send_signal(signal.SIGCONT)
-            with attack.flowing(100):
+            ended = "select count(*) from onceward.ledger where state in ('done', 'dead') and command_id = any(%s)"
+            eventually(lambda: trial.group.count(ended, before) == len(before), "end of what was published before", 40)
+            assert victim.pid in actors(trial)
+            victim.thaw()
+            with trial.writer.flowing(100):
                 wait_until(time.monotonic() + 2)
-            eventually(attack.finished, "end", 40)
-            assert victim.poll() is None, "it goes on as a member"
+            eventually(trial.drained, "end", 40)
+            assert victim.running, "it goes on as a member"
     finally:
-        attack.end()
-    assert not attack.problems(once=mode == "sync")
+        trial.fleet.end()
+    assert not trial.problems()
 
 
-def ended(attack: Attack, count: int) -> bool:
-    ids = list(attack.published)[:count]
-    statement = "select count(*) from onceward.ledger where state in ('done', 'dead') and command_id = any(%s)"
-    return attack.group.count(statement, ids) == count
+def actors(trial: Trial) -> set[int]:
+    """Processes that have made effects."""
+    return {effect.pid for effect in trial.evidence().effects}

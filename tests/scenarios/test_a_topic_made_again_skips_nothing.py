@@ -13,19 +13,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from structlog.testing import capture_logs
 
-from tests.support.chaos import Attack
+from tests.chaos.plan import Plan
+from tests.chaos.trial import Trial
 from tests.support.consumers import Forwarder, eventually
 from tests.support.services import Services
 
 PARTITIONS = 4
 
 
-def attack_of(services: Services, database: str, prefix: str, logs: Path) -> Attack:
-    return Attack(services, database, prefix, "sync", 0.0, logs)
+def trial_of(services: Services, database: str, prefix: str, logs: Path) -> Trial:
+    return Trial(Plan(keys=59), services, database, prefix, logs)
 
 
-def lane_of(attack: Attack) -> str:
-    return attack.group.app.lanes[0]
+def lane_of(trial: Trial) -> str:
+    return trial.stage.lane
 
 
 def delete(services: Services, topic: str) -> None:
@@ -40,15 +41,15 @@ def create(services: Services, topic: str) -> None:
     eventually(lambda: topic in admin.list_topics(timeout=5).topics, "topic")
 
 
-def committed(services: Services, attack: Attack) -> list[TopicPartition]:
-    consumer = Consumer({"bootstrap.servers": services.bootstrap, "group.id": attack.name})
-    found = consumer.committed([TopicPartition(lane_of(attack), p) for p in range(PARTITIONS)], 10)
+def committed(services: Services, trial: Trial) -> list[TopicPartition]:
+    consumer = Consumer({"bootstrap.servers": services.bootstrap, "group.id": trial.stage.group})
+    found = consumer.committed([TopicPartition(lane_of(trial), p) for p in range(PARTITIONS)], 10)
     consumer.close()
     return found
 
 
-def commit(services: Services, attack: Attack, offsets: list[TopicPartition]) -> None:
-    consumer = Consumer({"bootstrap.servers": services.bootstrap, "group.id": attack.name})
+def commit(services: Services, trial: Trial, offsets: list[TopicPartition]) -> None:
+    consumer = Consumer({"bootstrap.servers": services.bootstrap, "group.id": trial.stage.group})
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
 
@@ -56,20 +57,20 @@ def commit(services: Services, attack: Attack, offsets: list[TopicPartition]) ->
 def test_a_late_commit_of_the_former_log_skips_nothing(
     services: Services, database: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    attack = attack_of(services, database, topic_prefix, tmp_path)
+    trial = trial_of(services, database, topic_prefix, tmp_path)
     with Forwarder(database, services.bootstrap):
-        with attack.group.running():
-            attack.publish(400)
-            eventually(attack.finished, "end of the first commands")
-        late = committed(services, attack)
+        with trial.group.running():
+            trial.writer.write(400)
+            eventually(trial.drained, "end of the first commands", 60)
+        late = committed(services, trial)
         assert sum(max(0, partition.offset) for partition in late) >= 400
-        delete(services, lane_of(attack))
-        create(services, lane_of(attack))
-        commit(services, attack, late)  # as one that was on its way does
-        attack.publish(1000)  # the new log is longer than the offset
-        with capture_logs() as lines, attack.group.running():
-            eventually(attack.finished, "end of the second commands")
-    assert not attack.problems()
+        delete(services, lane_of(trial))
+        create(services, lane_of(trial))
+        commit(services, trial, late)  # as one that was on its way does
+        trial.writer.write(1000)  # the new log is longer than the offset
+        with capture_logs() as lines, trial.group.running():
+            eventually(trial.drained, "end of the second commands", 60)
+    assert not trial.problems()
     restarted = [line for line in lines if line["event"] == "partition.restarted"]
     assert {line["partition"] for line in restarted} == {p.partition for p in late if p.offset >= 0}
     assert {line["reason"] for line in restarted} == {"recreated"}
@@ -78,58 +79,58 @@ def test_a_late_commit_of_the_former_log_skips_nothing(
 def test_an_offset_beyond_the_end_skips_nothing(
     services: Services, database: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    attack = attack_of(services, database, topic_prefix, tmp_path)
-    commit(services, attack, [TopicPartition(lane_of(attack), p, 5000) for p in range(PARTITIONS)])
+    trial = trial_of(services, database, topic_prefix, tmp_path)
+    commit(services, trial, [TopicPartition(lane_of(trial), p, 5000) for p in range(PARTITIONS)])
     with Forwarder(database, services.bootstrap), capture_logs() as lines:
-        attack.publish(200)
-        with attack.group.running():
-            eventually(attack.finished, "end of the commands")
-            assert {partition.offset < 5000 for partition in committed(services, attack)} == {True}
-    assert not attack.problems()
+        trial.writer.write(200)
+        with trial.group.running():
+            eventually(trial.drained, "end of the commands", 60)
+            assert {partition.offset < 5000 for partition in committed(services, trial)} == {True}
+    assert not trial.problems()
     assert "beyond_end" in {line["reason"] for line in lines if line["event"] == "partition.restarted"}
 
 
 def test_a_running_worker_goes_on_with_the_new_log(
     services: Services, database: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    attack = attack_of(services, database, topic_prefix, tmp_path)
-    lane = lane_of(attack)
-    with Forwarder(database, services.bootstrap), attack.group.running() as worker:
-        attack.publish(400)
-        eventually(attack.finished, "end of the first commands")
+    trial = trial_of(services, database, topic_prefix, tmp_path)
+    lane = lane_of(trial)
+    with Forwarder(database, services.bootstrap), trial.group.running() as worker:
+        trial.writer.write(400)
+        eventually(trial.drained, "end of the first commands", 60)
         delete(services, lane)
         create(services, lane)  # at once: the client does not notice that its topic was away
-        attack.publish(1000)
-        eventually(attack.finished, "end of the second commands")
+        trial.writer.write(1000)
+        eventually(trial.drained, "end of the second commands", 60)
         delete(services, lane)
         poller = worker._poller
         assert poller is not None
         eventually(lambda: all(tenure.topic != lane for tenure in poller.tenures()), "loss of the partitions")
         create(services, lane)
-        attack.publish(200)
-        eventually(attack.finished, "end of the third commands")
-    lost_or_doubled = [problem for problem in attack.problems() if " after " not in problem]
+        trial.writer.write(200)
+        eventually(trial.drained, "end of the third commands", 60)
+    lost_or_doubled = [problem for problem in trial.problems() if problem.kind not in ("order", "overtaken")]
     assert not lost_or_doubled, (
         "the order within a key is lost where the client went on in a log it took for the former"
     )
 
 
 def test_records_deleted_unread_are_told(services: Services, database: str, topic_prefix: str, tmp_path: Path) -> None:
-    attack = attack_of(services, database, topic_prefix, tmp_path)
-    lane = lane_of(attack)
+    trial = trial_of(services, database, topic_prefix, tmp_path)
+    lane = lane_of(trial)
     with Forwarder(database, services.bootstrap) as forwarder:
-        commit(services, attack, [TopicPartition(lane, p, 0) for p in range(PARTITIONS)])
-        attack.publish(400)
+        commit(services, trial, [TopicPartition(lane, p, 0) for p in range(PARTITIONS)])
+        trial.writer.write(400)
         eventually(
-            lambda: len(forwarder.forwarded) == 400 and not attack.group.count("select count(*) from onceward.outbox"),
+            lambda: len(forwarder.forwarded) == 400 and not trial.group.count("select count(*) from onceward.outbox"),
             "records",
         )
         admin = AdminClient({"bootstrap.servers": services.bootstrap})
         for future in admin.delete_records([TopicPartition(lane, p, 10) for p in range(PARTITIONS)]).values():
             future.result(10)
-        with capture_logs() as lines, attack.group.running():
+        with capture_logs() as lines, trial.group.running():
             done = "select count(*) from onceward.ledger where state in ('done', 'dead')"
-            eventually(lambda: attack.group.count(done) == 400 - 10 * PARTITIONS, "end of the rest")
+            eventually(lambda: trial.group.count(done) == 400 - 10 * PARTITIONS, "end of the rest")
     expired = [line for line in lines if line["event"] == "records.expired"]
     assert {line["partition"]: line["records"] for line in expired} == dict.fromkeys(range(PARTITIONS), 10)
     assert {line["log_level"] for line in expired} == {"error"}

@@ -12,35 +12,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import Attack, wait_until
-from tests.support.chaos_worker import is_rejected
+from tests.chaos.plan import Plan
+from tests.chaos.trial import Trial, wait_until
 from tests.support.consumers import Forwarder, eventually
 from tests.support.services import Services
 
 KILLS = 5
 
 
-@pytest.mark.parametrize("mode", ["sync", "async", "external"])
+@pytest.mark.parametrize("mode", ["transactional", "async", "external"])
 def test_killed_workers_lose_and_repeat_nothing(
     services: Services, database: str, topic_prefix: str, tmp_path: Path, mode: str
 ) -> None:
-    attack = Attack(services, database, topic_prefix, mode, 0.001, tmp_path)
+    plan = Plan(mode=mode, keys=59, work_seconds=0.001)
+    trial = Trial(plan, services, database, topic_prefix, tmp_path)
     chance = random.Random(7)
     try:
         with Forwarder(database, services.bootstrap):
-            attack.start()
-            attack.start()
-            with attack.flowing(400):
-                eventually(lambda: attack.group.count("select count(*) from effect") > 0, "effect")
+            trial.fleet.start_worker()
+            trial.fleet.start_worker()
+            with trial.writer.flowing(400):
+                eventually(trial.ended, "command that has ended")
                 started = time.monotonic()
                 for kill in range(KILLS):
                     wait_until(started + 1.5 * (kill + 1))
-                    chance.choice(attack.running()).kill()
-                    attack.start()
-            eventually(attack.finished, "end", 60)
+                    chance.choice(trial.fleet.running()).kill()
+                    trial.fleet.start_worker()
+            eventually(trial.drained, "end", 60)
     finally:
-        attack.end()
-    assert not attack.problems(once=mode != "external")
-    assert attack.group.count("select count(*) from onceward.dead_letters") == sum(
-        is_rejected(amount) for _, amount in attack.published.values()
-    )
+        trial.fleet.end()
+    assert not trial.problems()

@@ -22,7 +22,8 @@ from tests.support.topics import delete_topics
 ROOT = Path(__file__).parents[2]
 MODE_VARIABLE = "ONCEWARD_TEST_SERVICES"
 # Not waiting for the disk is safe for tests: they kill processes, not the machine.
-FAST_POSTGRES = {"fsync": "off"}
+# The checker of tests/chaos asks when each effect was committed.
+FAST_POSTGRES = {"fsync": "off", "track_commit_timestamp": "on"}
 
 
 @dataclass(frozen=True)
