@@ -42,7 +42,13 @@ class CellCalls:
 
     def submit(self, item: Item) -> Future[bool]:
         """Call it; True once its outcome is set, False where it has to be called without a cell."""
-        return self._pool.submit(self._call, item)
+        try:
+            return self._pool.submit(self._call, item)
+        except RuntimeError:  # the pool takes nothing any more: the worker drains, and this call has not begun
+            item.outcome = HANDED_BACK
+            ended: Future[bool] = Future()
+            ended.set_result(True)
+            return ended
 
     def end(self, item: Item) -> None:
         """End the call, with its cell."""
