@@ -325,6 +325,15 @@ class Buffer:
             waiting = Counter({name: share.records - share.running for name, share in self._shares.items()})
             return +waiting, oldest, +Counter({name: share.running for name, share in self._shares.items()})
 
+    def oldest_running(self) -> dict[str, int]:
+        """By lane, when the oldest was recorded that is with a runner, in ms."""
+        with self._lock:
+            oldest: dict[str, int] = {}
+            for run in self._out:
+                for delivery in run.deliveries:
+                    oldest[delivery.lane] = min(delivery.timestamp_ms, oldest.get(delivery.lane, delivery.timestamp_ms))
+            return oldest
+
     def _tell(self) -> None:
         if self._idle:
             self._work.notify_all()

@@ -14,6 +14,7 @@ from onceward_consumer.deliveries import kind_of
 from onceward_consumer.desk import Desk
 from onceward_consumer.executors import TaskRunner
 from onceward_consumer.external import ExternalRunner
+from onceward_consumer.gauges import Load
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
 from onceward_consumer.loop_watch import LoopWatch
@@ -54,6 +55,7 @@ class LoopThread:
         self._group_size = group_size
         self._leased = leased
         self._cell_calls = cell_calls
+        self._watch: LoopWatch | None = None
         self._blocked_seconds = blocked_after.total_seconds()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -85,6 +87,18 @@ class LoopThread:
         """How many runners have something in hand."""
         return sum(runner.busy for runner in self._runners) + sum(runner.busy for runner in self._external)
 
+    def loads(self) -> dict[str, Load]:
+        """How busy tasks and external calls are."""
+        size = sum(runner.size for runner in self._external)
+        calls = Load(size, sum(r.running for r in self._external), sum(r.abandoned for r in self._external))
+        tasks = Load(len(self._runners), sum(runner.busy for runner in self._runners))
+        return {kind: load for kind, load in (("task", tasks), ("external", calls)) if load.size}
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long the loop has not turned."""
+        return self._watch.silent_seconds if self._watch is not None else 0.0
+
     @property
     def lost(self) -> bool:
         """Whether the database was away when somebody last asked."""
@@ -107,7 +121,7 @@ class LoopThread:
             return
         loop.call_soon_threadsafe(self._stop_runners)
         self._thread.join(max(0.0, timeout))
-        for give_up, seconds in ((self._cancel_calls, 1.5), (self._cancel, 0.5)):
+        for give_up, seconds in ((self._cancel_calls, 1.5 if self._external else 0.0), (self._cancel, 0.5)):
             if self._thread.is_alive():
                 loop.call_soon_threadsafe(give_up)
                 self._thread.join(seconds)
@@ -139,7 +153,7 @@ class LoopThread:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        watch = LoopWatch(self._loop, threading.get_ident(), self._engine.group, self._blocked_seconds)
+        self._watch = watch = LoopWatch(self._loop, threading.get_ident(), self._engine.group, self._blocked_seconds)
         watch.start()
         if kinds := Menu(self._engine.handlers, is_async=True, group_size=self._group_size).kinds:
             self._runners = [

@@ -77,6 +77,8 @@ class ExternalRunner:
         self._keys: set[asyncio.Task[None]] = set()
         self._threads = None if handler.is_async else CallThreads(f"onceward-external-{handler.type}")
         self._calls: set[Future[None]] = set()
+        self.running = 0
+        """Calls under way."""
         self.abandoned = 0
         """Threads that still run a call that was given up."""
         self.work = asyncio.Event()
@@ -87,6 +89,11 @@ class ExternalRunner:
     def busy(self) -> int:
         """How many keys have a command claimed."""
         return len(self._keys)
+
+    @property
+    def size(self) -> int:
+        """How many calls it makes at once."""
+        return self._handler.concurrency
 
     @property
     def calls(self) -> int:
@@ -281,6 +288,7 @@ class ExternalRunner:
 
     async def _call(self, item: Item) -> None:
         context = HandlerContext(item, self._engine, None)
+        self.running += 1
         item.started = started = time.perf_counter()
         try:
             if self._threads is None:
@@ -289,6 +297,7 @@ class ExternalRunner:
             else:
                 await self._call_in_thread(self._threads, item, context)
         finally:
+            self.running -= 1
             item.seconds = time.perf_counter() - started
 
     async def _call_in_thread(self, threads: CallThreads, item: Item, context: HandlerContext) -> None:

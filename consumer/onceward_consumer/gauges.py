@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from prometheus_client import Gauge
@@ -16,12 +17,30 @@ from onceward_runtime.sql import query
 _WAITING: Final = query("onceward_consumer", "waiting_counts")
 
 
+class Load(NamedTuple):
+    """How many runners of a kind there are, how many work, and how many threads hang in calls that were given up."""
+
+    size: int
+    busy: int
+    hung: int = 0
+
+
 class Gauges:
     """Sets the gauges of one worker; a label that is gone goes to zero."""
 
-    def __init__(self, group: str, buffer: Buffer) -> None:
+    def __init__(
+        self,
+        group: str,
+        buffer: Buffer,
+        *,
+        ahead: Callable[[], Mapping[str, int]] = dict,
+        runners: Callable[[], Mapping[str, Load]] = dict,
+    ) -> None:
+        """`ahead` gives for each lane how many records are finished that cannot be committed yet."""
         self._group = group
         self._buffer = buffer
+        self._ahead = ahead
+        self._runners = runners
         self._set: dict[Gauge, set[tuple[str, ...]]] = {}
 
     def memory(self) -> None:
@@ -32,6 +51,17 @@ class Gauges:
         self._show(events.IN_FLIGHT, {(lane,): count for lane, count in running.items()})
         ages: dict[tuple[str, ...], float] = {(lane,): max(0.0, (now_ms - at) / 1000) for lane, at in oldest_ms.items()}
         self._show(events.HEAD_AGE_SECONDS, ages)
+        for lane, at in self._buffer.oldest_running().items():
+            oldest_ms[lane] = min(at, oldest_ms.get(lane, at))
+        unfinished: dict[tuple[str, ...], float] = {
+            (lane,): max(0.0, (now_ms - at) / 1000) for lane, at in oldest_ms.items()
+        }
+        self._show(events.UNFINISHED_AGE_SECONDS, unfinished)
+        self._show(events.OFFSETS_AHEAD, {(lane,): count for lane, count in self._ahead().items()})
+        loads = {(self._group, kind): load for kind, load in self._runners().items()}
+        self._show(events.RUNNERS, {labels: load.size for labels, load in loads.items()})
+        self._show(events.RUNNERS_BUSY, {labels: load.busy for labels, load in loads.items()})
+        self._show(events.RUNNERS_HUNG, {labels: load.hung for labels, load in loads.items()})
 
     def database(self, connection: psycopg.Connection[Any]) -> None:
         """What waits in PostgreSQL: the same in all workers of the group."""

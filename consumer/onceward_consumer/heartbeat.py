@@ -53,6 +53,8 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True)
         self.leased_until = 0.0
         """On the monotonic clock: until then no other worker takes over what this one runs."""
+        self.failure: BaseException | None = None
+        """What ended it although nobody stopped it."""
 
     @property
     def healthy(self) -> bool:
@@ -87,6 +89,13 @@ class Heartbeat:
             pass  # it runs out by itself
 
     def _run(self) -> None:
+        try:
+            self._beat_and_sweep()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _beat_and_sweep(self) -> None:
         every = min(5.0, self._lease.total_seconds() / 4)
         beat_at = time.monotonic() + every
         requeue_at = count_at = time.monotonic()

@@ -30,6 +30,7 @@ class LoopWatch:
         self._stopping = threading.Event()
         self._told: dict[tuple[str, str | None], float] = {}
         self._thread = threading.Thread(target=self._run, name="onceward-loop-watch", daemon=True)
+        self._asked_at: float | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -40,18 +41,25 @@ class LoopWatch:
         self._stopping.set()
         self._turned.set()
 
+    @property
+    def silent_seconds(self) -> float:
+        """For how long the loop has not given a sign that was asked for."""
+        asked = self._asked_at
+        return 0.0 if asked is None else time.monotonic() - asked
+
     def _run(self) -> None:
         while not self._stopping.wait(self._after / 2):
             self._turned.clear()
-            asked = time.monotonic()
+            self._asked_at = asked = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._turned.set)
             except RuntimeError:  # it is closed
                 return
             if not self._turned.wait(self._after) and time.monotonic() - asked < self._after + _LATE_SECONDS:
                 self._look()  # else the whole process stood still
-                while not self._stopping.is_set() and not self._turned.wait(1.0):
-                    pass
+            while not self._stopping.is_set() and not self._turned.wait(1.0):
+                pass
+            self._asked_at = None
 
     def _look(self) -> None:
         call = call_of(sys._current_frames().get(self._loop_thread))

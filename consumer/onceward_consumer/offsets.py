@@ -59,6 +59,11 @@ class Offsets:
         self._reported = None
 
     @property
+    def ahead(self) -> int:
+        """How many records are finished, but not to be committed, since an older one is not. For people: not exact."""
+        return len(self._finished)
+
+    @property
     def oldest(self) -> int | None:
         """The offset of the oldest record that still blocks the commit."""
         return next((offset for offset in self._open if offset not in self._finished), None)

@@ -9,6 +9,7 @@ import logging
 import operator
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -130,6 +131,13 @@ class Poller:
     def running(self) -> bool:
         """Whether the thread lives."""
         return self._thread.is_alive()
+
+    def ahead(self) -> Counter[str]:
+        """By lane, how many records are finished that cannot be committed yet."""
+        counts: Counter[str] = Counter()
+        for tenure in self.tenures():
+            counts[self._topics[tenure.topic][0]] += tenure.offsets.ahead
+        return counts
 
     def tenures(self) -> list[Tenure]:
         """The partitions that are ours now."""

@@ -27,7 +27,7 @@ from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnect
 from onceward_consumer.crew import Crew
 from onceward_consumer.event_loop import LoopThread
 from onceward_consumer.executors import ThreadRunner, kinds_of
-from onceward_consumer.gauges import Gauges
+from onceward_consumer.gauges import Gauges, Load
 from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.housekeeping import RETENTION
 from onceward_consumer.items import Engine
@@ -192,7 +192,12 @@ class Worker:
             self._wakeups,
             host=host,
             pid=pid,
-            gauges=Gauges(app.name, self._buffer),
+            gauges=Gauges(
+                app.name,
+                self._buffer,
+                ahead=lambda: self._poller.ahead() if self._poller is not None else {},
+                runners=self._loads,
+            ),
         )
         self._stopped = threading.Event()
         self._stopping = False
@@ -294,7 +299,10 @@ class Worker:
             return False
         if self._crew.failures() or self._cell_runners.failures():
             return False
-        return self._loop is None or (self._loop.running and not self._loop.failures())
+        if self._heartbeat.failure is not None:
+            return False
+        loop = self._loop
+        return loop is None or (loop.running and loop.silent_seconds <= _STALL_SECONDS and not loop.failures())
 
     def ready(self) -> bool:
         """Whether the group has given it its share and the database answers."""
@@ -318,11 +326,17 @@ class Worker:
     def error(self) -> BaseException | None:
         """What a loop died of."""
         failures: list[BaseException | None] = [*self._crew.failures(), *self._cell_runners.failures()]
+        failures.append(self._heartbeat.failure)
         if self._poller is not None:
             failures.append(self._poller.failure)
         if self._loop is not None:
             failures += self._loop.failures()
         return next((failure for failure in failures if failure is not None), None)
+
+    def _loads(self) -> dict[str, Load]:
+        crew = self._crew
+        found = {"thread": Load(crew.size, crew.busy, crew.abandoned)} if "sync" in self._kinds else {}
+        return found | (self._loop.loads() if self._loop is not None else {})
 
     def _runner(self, name: str, runs: Sequence[Run], place: int) -> ThreadRunner:
         return ThreadRunner(

@@ -263,6 +263,17 @@ HELD_KEYS = _gauge("onceward_held_keys", "Keys whose head command is not resolve
 IN_FLIGHT = _gauge("onceward_in_flight", "Commands that run now.", "lane")
 BUFFERED = _gauge("onceward_buffered", "Commands in memory that have not started.", "lane")
 HEAD_AGE_SECONDS = _gauge("onceward_head_age_seconds", "Age of the oldest command in memory.", "lane")
+UNFINISHED_AGE_SECONDS = _gauge(
+    "onceward_unfinished_age_seconds",
+    "Age of the oldest command in memory that has not ended, running ones included.",
+    "lane",
+)
+OFFSETS_AHEAD = _gauge(
+    "onceward_offsets_ahead", "Records that are finished, while an older one of their partition is not.", "lane"
+)
+RUNNERS = _gauge("onceward_runners", "Threads, tasks and calls that can run at the same time.", "group", "kind")
+RUNNERS_BUSY = _gauge("onceward_runners_busy", "Those that run something.", "group", "kind")
+RUNNERS_HUNG = _gauge("onceward_runners_hung", "Threads that hang in calls that were given up.", "group", "kind")
 ASSIGNED_PARTITIONS = _gauge("onceward_assigned_partitions", "Partitions that this worker has.", "group")
 REBALANCES = _counter("onceward_rebalances_total", "Changes: assigned, revoked or lost.", "group", "kind")
 ABANDONED_CALLS = _counter("onceward_abandoned_calls_total", "Calls in threads that were given up.", "type")
