@@ -11,8 +11,20 @@ from typing import Any
 from prometheus_client import Histogram
 
 from onceward_consumer.items import Engine, Item
-from onceward_consumer.outcomes import BEYOND_LEDGER, Busy, Dead, Discarded, Done, Duplicate, Failed, Parked, Round
+from onceward_consumer.outcomes import (
+    BEYOND_LEDGER,
+    Busy,
+    Dead,
+    Discarded,
+    Done,
+    Duplicate,
+    Failed,
+    Outcome,
+    Parked,
+    Round,
+)
 from onceward_runtime import events, log
+from onceward_runtime.observations import observe_all
 
 _NAMES = {
     Done: "done",
@@ -28,31 +40,40 @@ _NAMES = {
 
 def report(items: Sequence[Item], engine: Engine) -> None:
     """Count and log what became of a group whose transaction is committed."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    now_ms, now = time.time() * 1000, time.perf_counter()
+    counts: Counter[tuple[str, str, type[Outcome]]] = Counter()
+    called: dict[tuple[str, str], list[Item]] = {}
     for item in items:
-        outcome = item.outcome
+        kind = type(item.outcome)
         name = item.envelope.type if item.envelope is not None and item.handler is not None else "unknown"
-        counts[item.delivery.lane, name, _NAMES[type(outcome)]] += 1
+        lane = item.delivery.lane
+        counts[lane, name, kind] += 1  # type: ignore[index]
         if item.started:
-            _measure(item, name, now_ms, now)
-        if type(outcome) is not Done or item.crashed:
+            called.setdefault((lane, name), []).append(item)
+        if kind is not Done or item.crashed:
             _tell(item, name, engine)
-    for labels, count in counts.items():
-        events.COMMANDS.labels(*labels).inc(count)
+    for (lane, name, kind), count in counts.items():
+        events.COMMANDS.labels(lane, name, _NAMES[kind]).inc(count)
+    for (lane, name), some in called.items():
+        _measure(some, lane, name)
 
 
-def _measure(item: Item, name: str, now_ms: float, now: float) -> None:
-    """How long it took, and since when it had been asked for; for each command that was called, whatever became of it."""
-    handler_seconds, start_seconds, done_seconds = _histograms(item.delivery.lane, name)
-    handler_seconds.observe(item.seconds)
-    if item.id.version != 7:
-        return
-    since_ms = item.since_ms
-    if item.attempt == 1:
-        start_seconds.observe(max(0.0, (now_ms - since_ms) / 1000 - (now - item.started)))
-    if type(item.outcome) is Done:
-        done_seconds.observe(max(0.0, now_ms - since_ms) / 1000)
+def _measure(items: Sequence[Item], lane: str, name: str) -> None:
+    """How long they took, and since when they had been asked for; for each that was called, whatever became of it."""
+    handler_seconds, start_seconds, done_seconds = _histograms(lane, name)
+    now_ms, now = time.time() * 1000, time.perf_counter()
+    starts: list[float] = []
+    ends: list[float] = []
+    for item in items:
+        if item.id.int >> 76 & 15 != 7:
+            continue
+        waited = (now_ms - item.since_ms) / 1000
+        if item.attempt == 1:
+            starts.append(max(0.0, waited - (now - item.started)))
+        if type(item.outcome) is Done:
+            ends.append(max(0.0, waited))
+    observe_all(handler_seconds, [item.seconds for item in items])
+    observe_all(start_seconds, starts)
+    observe_all(done_seconds, ends)
 
 
 @cache
