@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -15,6 +17,7 @@ from typing import Final
 import psycopg
 from confluent_kafka import Consumer, KafkaException
 
+from onceward_devstack.processes import family
 from onceward_devstack.stack import Stack
 from tests.chaos.fleet import Member
 from tests.chaos.trial import Trial
@@ -28,6 +31,7 @@ _WEIGHTS: Final = {
     "leave": 3,
     "kill relay": 3,
     "freeze relay": 1,
+    "kill cell": 1,
     "restart postgres": 2,
     "restart kafka": 2,
 }
@@ -42,7 +46,7 @@ class Attacks:
         self._trial = trial
         self._fleet = trial.fleet
         self._stack = stack
-        self._chance = random.Random(f"attacks {trial.plan.seed}")
+        self._chance = random.Random(f"attacks {trial.plan}")
         self._later: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         weights = {name: weight for name, weight in _WEIGHTS.items() if not only or name in only}
@@ -55,6 +59,7 @@ class Attacks:
             "leave": self._leave,
             "kill relay": self._kill_relay,
             "freeze relay": lambda: self._freeze("relay"),
+            "kill cell": self._kill_cell,
             "restart postgres": self._restart_postgres,
             "restart kafka": self._restart_kafka,
         }
@@ -108,6 +113,16 @@ class Attacks:
         if member is not None:
             member.kill()
         return member is not None
+
+    def _kill_cell(self) -> bool:
+        """A child process in which handlers run, where there are some."""
+        member = self._one(self._fleet.staying())
+        children = [] if member is None else family(member.pid)[1:]
+        if not children:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self._chance.choice(children), signal.SIGKILL)
+        return True
 
     def _freeze(self, role: str) -> bool:
         """Longer than every time-out; two at a time at most."""

@@ -6,6 +6,7 @@ Its time-outs are short, so that a freeze of FROZEN_SECONDS is longer than all o
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 from datetime import timedelta
@@ -39,10 +40,12 @@ def options(stage: Stage) -> WorkerOptions:
 def main() -> int:
     faulthandler.register(signal.SIGUSR1)
     stage = Stage.from_text(sys.argv[1])
+    os.environ["CHAOS_STAGE"] = stage.to_text()  # for child processes, see cell_app
+    cells = "tests.chaos.cell_app:app" if MODES[stage.plan.mode].cells else None
     found = settings.load()
     log.configure(found)
     try:
-        return run_until_signal([Worker(application(stage), found, options(stage))])
+        return run_until_signal([Worker(application(stage), found, options(stage), cells=cells)])
     except OncewardError as error:  # a server is away while it starts; it is started again
         print(error, file=sys.stderr)
         return 1
