@@ -27,9 +27,9 @@ from onceward_consumer.cell_wire import (
 )
 from onceward_consumer.cells import Cell, CellDiedError, CellOverranError, Cells, CellUnavailableError
 from onceward_consumer.connections import ConnectionLostError
-from onceward_consumer.deliveries import Address, Delivery, Kind, cell_kind, kind_of
+from onceward_consumer.deliveries import Address, Delivery, Kind, kind_of
 from onceward_consumer.executors import Backoff, finish
-from onceward_consumer.handlers import Handler
+from onceward_consumer.handlers import Handler, cell_kind
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.limiter import stand_in

@@ -102,34 +102,20 @@ class Delivery:
         self.id = self.envelope.id
         handler = self.handler = handlers.get(self.envelope.type)
         if handler is not None:
-            self.kind = kind_of(handler)
+            self.kind = handler.kind
 
     def __repr__(self) -> str:
         return f"Delivery({self.topic}[{self.partition}]@{self.offset})"
 
 
 def kind_of(handler: Handler) -> Kind:
-    """The executor of a handler's commands.
-
-    Each external handler has its own, so that none waits for another's calls; the commands of a batch are of one type.
-    """
-    if handler.executor == "process" and handler.mode != "external":
-        return cell_kind(handler)
-    if handler.mode != "transactional":
-        return f"{handler.mode} {handler.type}"
-    return "async" if handler.is_async else "sync"
+    """The executor of a handler's commands."""
+    return handler.kind
 
 
 def columns_of(addresses: Sequence[Address], group: str) -> dict[str, Any]:
     """Addresses as the parameters of a statement about their keys."""
     return {"group": group, "lanes": [lane for lane, _ in addresses], "keys": [key for _, key in addresses]}
-
-
-def cell_kind(handler: Handler) -> Kind:
-    """The executor of a handler's commands that are run in cells; external ones are called there, and nothing else."""
-    if handler.mode != "transactional":
-        return f"cell {handler.mode} {handler.type}"
-    return "cell async" if handler.is_async else "cell sync"
 
 
 def derived_id(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -44,11 +44,32 @@ class Handler:
     """The run stage that this command's item counts in when the command carries a run id and an item."""
     items: Callable[[Any], Iterable[str]] | None = None
     """The run's items that this command stands for, where it is not the one that it was published with."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """Which executor runs its commands; said once, since each delivery asks."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", _kind(self))
 
     @property
     def type(self) -> str:
         """The command's full name."""
         return self.command.SCHEMA.name
+
+
+def _kind(handler: Handler) -> str:
+    """Each external handler has an executor of its own, so that none waits for another's calls; a batch is of one type."""
+    if handler.executor == "process" and handler.mode != "external":
+        return cell_kind(handler)
+    if handler.mode != "transactional":
+        return f"{handler.mode} {handler.type}"
+    return "async" if handler.is_async else "sync"
+
+
+def cell_kind(handler: Handler) -> str:
+    """The executor of a handler's commands that are run in cells; external ones are called there, and nothing else."""
+    if handler.mode != "transactional":
+        return f"cell {handler.mode} {handler.type}"
+    return "cell async" if handler.is_async else "cell sync"
 
 
 async def call_within(handler: Handler, command: Any, context: Any) -> Any:

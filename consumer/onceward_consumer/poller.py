@@ -20,8 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.commits import TOPIC_GONE, Commits
-from onceward_consumer.deliveries import Delivery, Headers, cell_kind
-from onceward_consumer.handlers import Handler
+from onceward_consumer.deliveries import Delivery, Headers
+from onceward_consumer.handlers import Handler, cell_kind
 from onceward_consumer.policy import TOLERANCE
 from onceward_consumer.starts import Start, Starts
 from onceward_consumer.tenures import Marks, Tenure, TopicIds
