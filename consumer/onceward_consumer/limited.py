@@ -17,7 +17,7 @@ _ROWS: Final = query("onceward_consumer", "parked_resolvable")
 _REASONS: Final = query("onceward_consumer", "parked_limited")
 _LOCK: Final = "select pg_try_advisory_xact_lock(hashtextextended('onceward.limited ' || %s, 0))"
 _PAGE: Final = 500
-_PAGES: Final = 4
+_PAGES: Final = 10
 _LONGEST_REST: Final = 4.0
 _IDLE_REST: Final = 10.0
 
@@ -66,7 +66,7 @@ class Limited:
                 self._after[reason] = rows[-1][0]
             if len(rows) < _PAGE:
                 self._after[reason] = 0
-            if taken or len(rows) < _PAGE:
+            if len(rows) < _PAGE or 0 < len(taken) < len(rows):
                 break
         return total
 

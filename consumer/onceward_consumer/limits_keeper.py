@@ -6,6 +6,7 @@ Every worker has one. While no limit holds it looks once a second whether an ope
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -49,6 +50,7 @@ _LOOK_SECONDS: Final = 1.0
 _GAP_SECONDS: Final = 0.03
 """Between two exchanges with the database at least."""
 _FORGET_SECONDS: Final = 600.0
+_STOP_SECONDS: Final = 2.0
 _PHASES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
@@ -105,6 +107,12 @@ class LimitsKeeper(DatabaseLoop):
         with self._connect() as connection:
             self._look(connection)
         super().start()
+
+    def stop(self) -> None:
+        """End, but do not wait long for a database that does not answer: nobody needs what it would say."""
+        ending = threading.Thread(target=super().stop, name="onceward-limits-stop", daemon=True)
+        ending.start()
+        ending.join(_STOP_SECONDS)
 
     def _turn(self, connection: psycopg.Connection[Any]) -> float:
         self._permit()
@@ -186,7 +194,9 @@ class LimitsKeeper(DatabaseLoop):
                 if ask.scope in states
             }
             told = self._write(connection, states, decisions)
-        self._known.intersection_update(states.keys() | (self._known - set(scopes)))
+        if gone := [ask for ask in asks if ask.scope not in states]:  # forgotten for want of use; made again next time
+            self._limiter.failed(gone)
+            self._known.difference_update(ask.scope for ask in gone)
         self._limiter.told(told)
         self._limiter.answers((decision.answer for decision in decisions.values()), asked, now, left)
         for scope, decision in decisions.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from onceward_consumer import losses, settle
@@ -67,6 +67,11 @@ class Followers(NamedTuple):
     """Keys whose first follower is another kind's."""
 
 
+Place: TypeAlias = Literal["here", "cells", "nowhere"]
+_FIXED: Final = ("cell ", "external ")
+"""Kinds whose followers always run in the same place."""
+
+
 class Wakeups:
     """Says to each kind of executor that keys may wait to be drained."""
 
@@ -75,6 +80,8 @@ class Wakeups:
         self._lock = threading.Lock()
         self._due: set[Kind] = set()
         self._listeners: list[Callable[[], None]] = []
+        self.place: Callable[[], Place] = lambda: "here"
+        """Where transactional followers are run now."""
 
     def listen(self, wake: Callable[[], None]) -> None:
         """Call `wake`, from any thread, when there is something to do."""
@@ -101,10 +108,12 @@ class Wakeups:
             for wake in self._listeners:
                 wake()
 
-    def due(self, kind: Kind) -> bool:
+    def due(self, kind: Kind, place: Place = "here") -> bool:
         """Whether to look; asks once for each `set`."""
         with self._lock:
             found = kind in self._due
+            if found and not kind.startswith(_FIXED) and self.place() != place:
+                return False  # it stays due, for others or for later
             self._due.discard(kind)
             return found
 
@@ -118,6 +127,7 @@ def release_group(
     mood: Mood | None = None,
     mode: Mode | None = None,
     judged: Judged | None = None,
+    looks: int = _LOOKS,
 ) -> Script[Released]:
     """One round: lock some draining keys, run the first followers of each, let go of keys that have none left.
 
@@ -135,6 +145,10 @@ def release_group(
             return Released(0, [], others)
         found = let_through(found, engine)
         items = found.items
+        if not items and found.more and looks > 1 and len(draining) == keys:  # limits let none of them run: see others
+            yield Execute([turn(dict.fromkeys(draining, 0), engine)])
+            yield Commit()
+            return _also(others, (yield from release_group(engine, kind, keys=keys, mood=mood, looks=looks - 1)))
         for item in items:
             if judged is not None and item.id == judged.command_id and judged.outcome is None:
                 item.refuse("unstorable", judged.error)
