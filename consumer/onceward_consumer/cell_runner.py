@@ -63,15 +63,17 @@ class CellRunner:
         cells: Cells,
         wakeups: Wakeups,
         paces: dict[Kind, Pace],
+        lent: Sequence[Kind],
         keep: bool,
     ) -> None:
-        """`keep` says that the cell is kept while it has nothing to do."""
+        """`keep` says that the cell is kept while it has nothing to do; `lent` are kinds whose followers may be run here."""
         self._engine = engine
         self._buffer = buffer
         self._cells = cells
         self._wakeups = wakeups
         self._paces = paces
         self._most: dict[Kind, Callable[[int], int]] = {kind: pace.most for kind, pace in paces.items()}
+        self._lent = lent
         self._keep = keep
         self._cell: Cell | None = None
         self._used_at = 0.0
@@ -101,7 +103,7 @@ class CellRunner:
         try:
             while not self._stopping.is_set():
                 pokes = self._buffer.pokes
-                if (due := next(filter(self._wakeups.due, self._paces), None)) is not None:
+                if (due := self._due()) is not None:
                     self._release(due)
                     continue
                 runs = self._buffer.take(self._most, 0.5, pokes)
@@ -116,6 +118,11 @@ class CellRunner:
             raise
         finally:
             self._drop()
+
+    def _due(self) -> Kind | None:
+        if (own := next(filter(self._wakeups.due, self._paces), None)) is not None:
+            return own
+        return next((kind for kind in self._lent if self._wakeups.due(kind, "cells")), None)
 
     def _look_after(self) -> None:
         """A cell that died while it had nothing to do is nobody's fault; one that nobody needs any more is let go."""
@@ -228,6 +235,8 @@ class CellRunner:
             except (CellUnavailableError, ConnectionLostError) as error:
                 self._wakeups.set_for(kind)
                 self._rest(error)
+                if kind in self._lent and self._failed >= _TRIES and self._cells.possible:
+                    self._cells.give_up(self._why)
                 return
         else:
             self._wakeups.set_for(kind)
@@ -310,6 +319,7 @@ class CellRunners:
                 buffer=buffer,
                 cells=cells,
                 wakeups=wakeups,
+                lent=tuple({"sync", *(kind_of(handler) for handler in handlers if handler.executor is None)}),
                 paces={cell_kind(handler): _pace(handler, group_size) for handler in handlers},
                 keep=keep,
             )

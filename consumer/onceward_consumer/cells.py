@@ -24,6 +24,7 @@ from onceward_runtime import events, log
 from onceward_schemas.errors import AppError
 
 _START_SECONDS: Final = 60.0
+_WARY_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.1
 _GRACE_SECONDS: Final = 1.0
 """An asynchronous call is cancelled in its cell at its limit; if that does not end it, the cell is ended so much later."""
@@ -64,6 +65,7 @@ class Cells:
         self._lock = threading.Lock()
         self._all: set[Cell] = set()
         self._closed = False
+        self._wary_until = 0.0
         self._why = "" if setup is not None else "The worker was not told by which name to import the application."
         self._told = False
 
@@ -72,10 +74,20 @@ class Cells:
         """Whether there may be cells: nothing has shown yet that there cannot."""
         return not self._why
 
+    def be_wary(self, seconds: float = _WARY_SECONDS) -> None:
+        """A worker of the group has died: for so long parked followers are run in cells as well."""
+        self._wary_until = max(self._wary_until, time.monotonic() + seconds)
+
+    @property
+    def wary(self) -> bool:
+        """Whether one has died lately, and there may be cells."""
+        return self.possible and time.monotonic() < self._wary_until
+
     def told_possible(self) -> bool:
-        """The same; if there cannot be any where they are wanted, that is told."""
+        """The same, where one has died and they are wanted; if there cannot be any, that is told."""
         if not self.possible:
             self.give_up(self._why)
+        self.be_wary()
         return self.possible
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from onceward_runtime.sql import query
 from onceward_schemas.errors import DatabaseError
 
 _BEAT: Final = query("onceward_consumer", "worker_beat")
+_DIED: Final = query("onceward_consumer", "workers_died")
 _END: Final = query("onceward_consumer", "worker_end")
 _WAITING: Final = query("onceward_consumer", "release_waiting")
 _SWEEP_SECONDS: Final = 1.0
@@ -39,7 +41,9 @@ class Heartbeat:
         host: str,
         pid: int,
         gauges: Gauges,
+        on_death: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_death` is called for minutes after a worker of the group has let its lease run out."""
         self._engine = engine
         self._settings = settings
         self._lease = lease
@@ -47,6 +51,7 @@ class Heartbeat:
         self._host = host
         self._pid = pid
         self._gauges = gauges
+        self._on_death = on_death
         self._draining = False
         self._stopping = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
@@ -107,6 +112,9 @@ class Heartbeat:
                 if time.monotonic() >= beat_at or not self.healthy:
                     self._beat(self._connection)
                     beat_at = time.monotonic() + every
+                    died = self._connection.execute(_DIED, (self._engine.group, self._engine.incarnation)).fetchone()
+                    if died is not None and died[0]:
+                        self._on_death()
                 if time.monotonic() >= requeue_at:
                     requeue_at = time.monotonic() + _REQUEUE_SECONDS
                     requeue_resolved(self._connection, self._engine)

@@ -37,7 +37,7 @@ from onceward_consumer.limits import declared_limits
 from onceward_consumer.limits_keeper import LimitsKeeper
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
-from onceward_consumer.release import Wakeups
+from onceward_consumer.release import Place, Wakeups
 from onceward_consumer.tenures import Marks, TopicIds
 from onceward_consumer.turns import kept_runners
 from onceward_runtime import events, kafka, log, migrate, postgres
@@ -50,6 +50,7 @@ from onceward_schemas.errors import SettingsError
 from onceward_schemas.registry import Registry
 
 _STALL_SECONDS: Final = 60.0
+_UNASSIGNED_SECONDS: Final = 15.0
 _SHORTEST_LEASE: Final = timedelta(seconds=4)
 """It is renewed four times in its length, and the heartbeat turns once a second."""
 
@@ -198,7 +199,10 @@ class Worker:
                 ahead=lambda: self._poller.ahead() if self._poller is not None else {},
                 runners=self._loads,
             ),
+            on_death=functools.partial(self._cells.be_wary, 60.0),
         )
+        self._wakeups.place = self._place_of_followers
+        self._started_at = time.monotonic()
         self._stopped = threading.Event()
         self._stopping = False
 
@@ -350,6 +354,14 @@ class Worker:
             runs=runs,
             only=self._kept[False][place],
         )
+
+    def _place_of_followers(self) -> Place:
+        """In cells while the group has lost a worker lately, for one of them may be why; nowhere until that is known."""
+        if self._cells.wary:
+            return "cells"
+        assigned = self._poller is not None and self._poller.assigned
+        new = time.monotonic() - self._started_at < _UNASSIGNED_SECONDS
+        return "nowhere" if self._cells.possible and new and not assigned else "here"
 
     def _setup(self, target: str | None) -> Setup | None:
         if target is None:

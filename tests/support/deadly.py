@@ -57,6 +57,8 @@ def obey(command: Increment, ctx: Any) -> None:
                 pass
         case "retry":
             raise Retry("not_yet")
+        case "later" if ctx.attempt == 1:
+            raise Retry("not_yet")
         case "reject":
             raise Reject("never")
         case "error":
