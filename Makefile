@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-short test unit chaos-consumer lint types imports check format generate bench services clean
+.PHONY: help install demo demo-short test unit thorough chaos-consumer lint types imports check format generate bench services clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ unit: install ## Run the tests that need no service
 
 chaos-consumer: install ## Attack the consumer for an hour in all modes, 200,000 commands each, and prove that nothing broke
 	$(BIN)/python -m tests.chaos
+
+thorough: install ## The tests that need no service, property tests with many more examples: takes minutes
+	ONCEWARD_HYPOTHESIS=thorough $(BIN)/python -m pytest tests/unit
 
 lint: install ## Check style
 	$(BIN)/ruff check
