@@ -134,10 +134,17 @@ class HandlerConnection(psycopg.Connection[Any]):
     """The synchronous form. While a handler runs it is guarded: then only the engine ends the transaction, or closes it."""
 
     guarded = False
+    touched = False
+    """Whether anything was asked of it while it was guarded: a handler that raises before that has nothing to be undone."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = HandlerCursor
+
+    def wait(self, *arguments: Any, **options: Any) -> Any:
+        if self.guarded:
+            self.touched = True
+        return super().wait(*arguments, **options)
 
     def commit(self) -> None:
         if self.guarded:
@@ -214,10 +221,17 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     """The asynchronous form."""
 
     guarded = False
+    touched = False
+    """Whether anything was asked of it while it was guarded: a handler that raises before that has nothing to be undone."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = AsyncHandlerCursor
+
+    async def wait(self, *arguments: Any, **options: Any) -> Any:
+        if self.guarded:
+            self.touched = True
+        return await super().wait(*arguments, **options)
 
     async def commit(self) -> None:
         if self.guarded:

@@ -170,7 +170,7 @@ class Driver:
         if savepoint:
             self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
-        connection.guarded = True
+        connection.guarded, connection.touched = True, False
         self._calls.append(batch or (item,))
         try:
             try:
@@ -198,6 +198,7 @@ class Driver:
             raise
         finally:
             connection.guarded = False
+            item.touched = connection.touched
             context.close()
             item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 
@@ -328,7 +329,7 @@ class AsyncDriver:
         if savepoint:
             await self._command(_SAVEPOINT)
         item.started = started = time.perf_counter()
-        connection.guarded = True
+        connection.guarded, connection.touched = True, False
         try:
             with span(item, self._engine, batch):
                 try:
@@ -347,6 +348,7 @@ class AsyncDriver:
             raise
         finally:
             connection.guarded = False
+            item.touched = connection.touched
             context.close()
             item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 

@@ -97,7 +97,7 @@ def transaction(
 
 
 def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseException | None = None) -> Script[int]:
-    """Call the handlers of the admitted items, in order; returns how many raised."""
+    """Call the handlers of the admitted items, in order; returns how many raised and had used the connection before."""
     failures = 0
     stopped: dict[Address, Outcome] = {}
     savepoint = mode is not Mode.SWIFT
@@ -116,8 +116,9 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
                 except (NeedsResultError, GeneratorExit):
                     raise
                 except BaseException as error:
-                    _consider(error, mode)
-                    failures += 1
+                    if item.touched or mode is not Mode.SWIFT or _is_of_the_server(error):
+                        _consider(error, mode)
+                        failures += 1
                     item.drafts, item.run_items = [], []
                     item.outcome = outcome_of(error, item, engine.clock.latest())
         stops(item, stopped)
@@ -128,7 +129,9 @@ def slower_mode(mode: Mode, error: BaseException) -> Mode:
     """The pipelined mode, or the careful one, in which to run again what ended so in `mode`."""
     if isinstance(error, _AgainError):
         return error.mode
-    return Mode.CAREFUL if mode is Mode.GUARDED or isinstance(error, (psycopg.Error, NeedsResultError)) else Mode.GUARDED
+    return (
+        Mode.CAREFUL if mode is Mode.GUARDED or isinstance(error, (psycopg.Error, NeedsResultError)) else Mode.GUARDED
+    )
 
 
 def stop_followers(items: Sequence[Item]) -> None:
@@ -176,6 +179,13 @@ def _consider(error: BaseException, mode: Mode) -> None:
         if isinstance(found, psycopg.Error) and (mode is Mode.GUARDED or isinstance(found, PASSING)):
             raise found
         found = found.__cause__ or found.__context__
+
+
+def _is_of_the_server(error: BaseException) -> bool:
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, psycopg.Error):
+        found = found.__cause__ or found.__context__
+    return found is not None
 
 
 def unstorable(error: BaseException) -> bool:

@@ -100,6 +100,8 @@ class Item:
     """The run's items that it stands for."""
     drafts: list[Draft] = field(default_factory=list)
     run_items: list[RunItem] = field(default_factory=list)
+    touched: bool = True
+    """Its handler used the connection when it was last called."""
     started: float = 0.0
     """By time.perf_counter()."""
     seconds: float = 0.0

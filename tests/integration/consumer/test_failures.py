@@ -67,6 +67,47 @@ def test_a_key_waits_for_its_retry_and_others_do_not(services: Services, databas
     assert sorted(attempt for topic, _, attempt in forwarder.forwarded if ".retry.300ms" in topic) == [2, 3]
 
 
+def test_who_raises_before_any_statement_has_no_neighbour_called_again(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    calls: list[tuple[str, int]] = []
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", retry=fixed("300ms", attempts=3))
+    def increment(command: Increment, ctx: Context) -> None:
+        calls.append((command.counter, ctx.attempt))
+        if command.counter == "bad" and ctx.attempt == 1:
+            raise Retry("not_yet")
+        ctx.connection.execute(INSERT, (command.counter, command.amount, ctx.attempt))
+
+    group = group_of(app, services, database)
+    group.query(EFFECT)
+    with Forwarder(database, services.bootstrap), group.running():
+        group.publish(Increment(counter="bad" if n == 20 else f"k{n}", amount=n) for n in range(40))
+        eventually(lambda: group.count("select count(*) from effect") == 40 and group.settled(), "40 effects")
+    assert sorted(calls) == sorted([(f"k{n}", 1) for n in range(40) if n != 20] + [("bad", 1), ("bad", 2)])
+
+
+def test_what_a_handler_did_by_a_block_of_its_own_is_undone_when_it_raises(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", retry=fixed("300ms", attempts=3))
+    def add_and_fail(command: Increment, ctx: Context) -> None:
+        with ctx.connection.transaction(), ctx.connection.cursor() as cursor:
+            cursor.executemany(INSERT, [(command.counter, command.amount, ctx.attempt)])
+        if ctx.attempt == 1:
+            raise Retry("not_yet")
+
+    group = group_of(app, services, database)
+    group.query(EFFECT)
+    group.publish(Increment(counter="a", amount=n) for n in range(3))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.count("select count(*) from effect") == 3 and group.settled(), "effects")
+    assert group.query("select amount, attempt from effect order by seq") == [(n, 2) for n in range(3)]
+
+
 def test_followers_go_on_after_a_dead_letter(services: Services, database: str, topic_prefix: str) -> None:
     def give_up(command: Increment, ctx: Context) -> None:
         if command.amount == 1:
