@@ -6,6 +6,7 @@ in order of its key. Workers that an operator kills, however often, make no dead
 
 from __future__ import annotations
 
+import functools
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,10 @@ from tests.support.services import Services
 
 SECONDS = 120.0
 KEYS = 7
+
+
+def assigned(workers: Workers, number: int) -> bool:
+    return "partitions.assigned" in workers.log(number)
 
 
 def in_order(group: Group, amounts: int, killers: set[int], *, once: bool = True) -> None:
@@ -124,7 +129,7 @@ def test_killing_workers_makes_no_dead_letters(
         with Forwarder(database, services.bootstrap):
             for kill in range(4):
                 worker = workers.start()
-                eventually(lambda kill=kill: "partitions.assigned" in workers.log(kill), "worker", SECONDS)
+                eventually(functools.partial(assigned, workers, kill), "worker", SECONDS)
                 time.sleep(1.5)  # whatever it is doing then
                 worker.kill()
                 worker.wait()
