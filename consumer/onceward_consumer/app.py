@@ -240,10 +240,14 @@ class App:
             raise AppError(
                 f"{type_name}: batch_size belongs to batch handlers.", remedy='Add mode="batch", or leave it out.'
             )
-        if mode != "external" and (concurrency is not None or destination is not None):
+        if mode != "external" and destination is not None:
             raise AppError(
-                f"{type_name}: concurrency and destination belong to external handlers.",
-                remedy='Add mode="external", or leave them out.',
+                f"{type_name}: destination belongs to external handlers.",
+                remedy='Add mode="external", or leave it out.',
+            )
+        if mode != "external" and executor is not None and concurrency is not None:
+            raise AppError(
+                f"{type_name}: concurrency is not for child processes.", remedy="Say --processes, or leave it out."
             )
         runtime = self._max_runtime if max_runtime is None else duration(max_runtime, f"{type_name}: max_runtime")
         if mode == "external" and runtime is None:
@@ -261,7 +265,8 @@ class App:
                 permanent=_kinds(permanent, "permanent"),
                 classify=_classifier(classify, type_name),
             ),
-            concurrency=_whole(concurrency, _DEFAULT_CONCURRENCY, f"{type_name}: concurrency"),
+            concurrency=(calls := _whole(concurrency, _DEFAULT_CONCURRENCY, f"{type_name}: concurrency")),
+            runners=None if mode == "external" or concurrency is None else calls,
             destination=_word(destination, f"{type_name}: destination"),
             max_runtime=runtime,
             executor=None if executor is None else _executor(executor),

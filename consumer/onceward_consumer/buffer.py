@@ -42,8 +42,15 @@ class Buffer:
         runners: int = 4,
         lanes: Mapping[str, LaneRules] = MappingProxyType({}),
         throttle: Throttle | None = None,
+        narrow: Mapping[Kind, int] | None = None,
     ) -> None:
-        """`lanes` names the lanes that share it; where there is one, or none is named, each may fill it."""
+        """`lanes` names the lanes that share it; where there is one, or none is named, each may fill it.
+
+        `narrow` has the kinds that only so many runners may have something of at the same time.
+        """
+        self._narrow = dict(narrow or {})
+        self._places: Counter[Kind] = Counter()
+        self._turned_away: set[Kind] = set()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
@@ -172,6 +179,8 @@ class Buffer:
     def _take(
         self, most: Mapping[Kind, Callable[[int], int]], per_key: int | None = None, *, only: str | None = None
     ) -> list[Run]:
+        if self._narrow:
+            most = {kind: largest for kind, largest in most.items() if self._has_place(kind)}
         lanes = self._lanes
         if lanes.next_wake() is not None and lanes.wake(time.monotonic()):
             self._tell()
@@ -185,6 +194,8 @@ class Buffer:
                 self._overflow()
             if runs:
                 self._out.update(runs)
+                if lane.kind in self._narrow:
+                    self._places[lane.kind] += 1
                 count = sum([len(run.deliveries) for run in runs])
                 self._share(lane.name).running += count
                 if self._several and len(lane.pool.clocks) > 1:
@@ -211,6 +222,10 @@ class Buffer:
             if self._throttle is not None:
                 runs = tuple(runs)
                 self._lanes.left(run for run, _ in runs)
+            if self._narrow:
+                runs = tuple(runs)
+                for kind in {run.deliveries[0].kind for run, _ in runs} & self._narrow.keys():
+                    self._places[kind] -= 1
             for run, again in runs:
                 self._out.discard(run)
                 deliveries = run.deliveries
@@ -248,6 +263,36 @@ class Buffer:
         self.records -= count
         self.bytes -= size
         self.finished += count
+
+    def enter(self, kind: Kind) -> bool:
+        """Whether one more runner may have something of the kind; if so, it gives its place back with `leave`."""
+        if kind not in self._narrow:
+            return True
+        with self._lock:
+            if not self._has_place(kind):
+                self._turned_away.add(kind)
+                return False
+            self._places[kind] += 1
+            return True
+
+    def leave(self, kind: Kind) -> None:
+        """It has nothing of the kind any more."""
+        if kind in self._narrow:
+            with self._lock:
+                self._places[kind] -= 1
+                self._tell()
+
+    def turned_away(self) -> set[Kind]:
+        """Kinds that runners could not enter, and now could; says so once."""
+        if not self._turned_away:
+            return set()
+        with self._lock:
+            found = {kind for kind in self._turned_away if self._has_place(kind)}
+            self._turned_away -= found
+            return found
+
+    def _has_place(self, kind: Kind) -> bool:
+        return self._places[kind] < self._narrow.get(kind, self._places[kind] + 1)
 
     def wait_for_runners(self, assignments: Iterable[Assignment], timeout: float) -> int:
         """Wait until nothing of these partitions is with a runner; returns how many records still are after `timeout` s."""

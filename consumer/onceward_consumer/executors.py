@@ -174,6 +174,14 @@ class ThreadRunner:
         self._menu.note(items[0].delivery.kind, len(items), time.perf_counter() - started)
 
     def _release(self, kind: Kind) -> None:
+        if self._buffer.enter(kind):  # else it is asked again when there is room
+            try:
+                self._release_entered(kind)
+            finally:
+                self._buffer.leave(kind)
+                self._wakeups.wake(self._buffer.turned_away())
+
+    def _release_entered(self, kind: Kind) -> None:
         try:
             done = self._driver().run(release_group(self._engine, kind, mood=self._mood))
         except LOST as error:
@@ -285,6 +293,14 @@ class TaskRunner:
         self._menu.note(items[0].delivery.kind, len(items), time.perf_counter() - started)
 
     async def _release(self, kind: Kind) -> None:
+        if self._buffer.enter(kind):
+            try:
+                await self._release_entered(kind)
+            finally:
+                self._buffer.leave(kind)
+                self._wakeups.wake(self._buffer.turned_away())
+
+    async def _release_entered(self, kind: Kind) -> None:
         try:
             done = await (await self._driver()).run(release_group(self._engine, kind, mood=self._mood))
         except LOST as error:
@@ -356,6 +372,8 @@ def finish(buffer: Buffer, runs: Sequence[Run], items: Sequence[Item], engine: E
     report(items, engine)
     if heads:
         wakeups.set()
+    elif kinds := buffer.turned_away():
+        wakeups.wake(kinds)
 
 
 def give_back(buffer: Buffer, runs: Iterable[Run]) -> None:

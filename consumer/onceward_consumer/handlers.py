@@ -33,6 +33,8 @@ class Handler:
     """Exception classes that the handler judges itself."""
     concurrency: int = 16
     """How many of an external handler's calls one worker makes at once."""
+    runners: int | None = None
+    """How many of a worker's threads or tasks run a transactional or batch handler at the same time; None: all."""
     batch_size: int = 500
     """How many commands a batch handler gets at once, at most."""
     destination: str | None = None
@@ -62,7 +64,8 @@ def _kind(handler: Handler) -> str:
         return cell_kind(handler)
     if handler.mode != "transactional":
         return f"{handler.mode} {handler.type}"
-    return "async" if handler.is_async else "sync"
+    shared = "async" if handler.is_async else "sync"
+    return shared if handler.runners is None else f"{shared} {handler.type}"
 
 
 def cell_kind(handler: Handler) -> str:

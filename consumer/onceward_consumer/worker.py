@@ -163,6 +163,7 @@ class Worker:
             most_bytes=self._options.buffered_bytes,
             runners=self._options.threads,
             lanes=app.lane_rules,
+            narrow={h.kind: h.runners for h in app.handlers.values() if h.runners is not None},
         )
         self._kept = {
             False: kept_runners(app.lane_rules, lanes_served(app, is_async=False), self._options.threads, "--threads"),
