@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client import Histogram
 
+from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import (
     BEYOND_LEDGER,
@@ -19,7 +20,6 @@ from onceward_consumer.outcomes import (
     Done,
     Duplicate,
     Failed,
-    Outcome,
     Parked,
     Round,
 )
@@ -40,40 +40,42 @@ _NAMES = {
 
 def report(items: Sequence[Item], engine: Engine) -> None:
     """Count and log what became of a group whose transaction is committed."""
-    counts: Counter[tuple[str, str, type[Outcome]]] = Counter()
-    called: dict[tuple[str, str], list[Item]] = {}
+    for (lane, name), some in _by_type(items).items():
+        for kind, count in Counter([type(item.outcome) for item in some]).items():
+            events.COMMANDS.labels(lane, name, _NAMES[kind]).inc(count)
+        if called := [item for item in some if item.started]:
+            _measure(called, lane, name)
     for item in items:
-        kind = type(item.outcome)
-        name = item.envelope.type if item.envelope is not None and item.handler is not None else "unknown"
-        lane = item.delivery.lane
-        counts[lane, name, kind] += 1  # type: ignore[index]
-        if item.started:
-            called.setdefault((lane, name), []).append(item)
-        if kind is not Done or item.crashed:
-            _tell(item, name, engine)
-    for (lane, name, kind), count in counts.items():
-        events.COMMANDS.labels(lane, name, _NAMES[kind]).inc(count)
-    for (lane, name), some in called.items():
-        _measure(some, lane, name)
+        if type(item.outcome) is not Done or item.crashed:
+            _tell(item, _name(item), engine)
+
+
+def _by_type(items: Sequence[Item]) -> dict[tuple[str, str], list[Item]]:
+    """The items of each lane and type; most often there is one, and neighbours are alike."""
+    found: dict[tuple[str, str], list[Item]] = {}
+    some: list[Item] = []
+    lane: str | None = None
+    handler: Handler | None = None
+    for item in items:
+        if item.delivery.lane is not lane or item.handler is not handler or handler is None or item.envelope is None:
+            lane, handler = item.delivery.lane, item.handler if item.envelope is not None else None
+            some = found.setdefault((lane, _name(item)), [])
+        some.append(item)
+    return found
+
+
+def _name(item: Item) -> str:
+    return item.handler.type if item.envelope is not None and item.handler is not None else "unknown"
 
 
 def _measure(items: Sequence[Item], lane: str, name: str) -> None:
     """How long they took, and since when they had been asked for; for each that was called, whatever became of it."""
     handler_seconds, start_seconds, done_seconds = _histograms(lane, name)
     now_ms, now = time.time() * 1000, time.perf_counter()
-    starts: list[float] = []
-    ends: list[float] = []
-    for item in items:
-        if item.id.int >> 76 & 15 != 7:
-            continue
-        waited = (now_ms - item.since_ms) / 1000
-        if item.attempt == 1:
-            starts.append(max(0.0, waited - (now - item.started)))
-        if type(item.outcome) is Done:
-            ends.append(max(0.0, waited))
+    aged = [(item, (now_ms - item.since_ms) / 1000) for item in items if item.id.int >> 76 & 15 == 7]
     observe_all(handler_seconds, [item.seconds for item in items])
-    observe_all(start_seconds, starts)
-    observe_all(done_seconds, ends)
+    observe_all(start_seconds, [max(0.0, age - now + item.started) for item, age in aged if item.attempt == 1])
+    observe_all(done_seconds, [max(0.0, age) for item, age in aged if type(item.outcome) is Done])
 
 
 @cache
