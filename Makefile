@@ -29,7 +29,8 @@ test: install ## Run every test, on real services started for it
 unit: install ## Run the tests that need no service
 	$(BIN)/python -m pytest tests/unit
 
-chaos-consumer: install ## Attack the consumer for an hour in all modes, 200,000 commands each, and prove that nothing broke
+chaos-consumer: install ## Attack the consumer in all modes, 200,000 commands each, and send it 100,000 spoiled records (hours)
+	$(BIN)/python -m tests.chaos.fuzz_trial
 	$(BIN)/python -m tests.chaos
 
 thorough: install ## The tests that need no service, property tests with many more examples: takes minutes

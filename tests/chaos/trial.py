@@ -7,14 +7,15 @@ import time
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
 
 from onceward_consumer import dead_letter_decisions
 from onceward_consumer.dead_letters import Identity
+from onceward_schemas import topics
 from tests.chaos.checker import Finding, findings, waiting
 from tests.chaos.evidence import Evidence, gather
 from tests.chaos.fleet import Fleet
 from tests.chaos.handlers import MODES, application
+from tests.chaos.lag import lag_of
 from tests.chaos.plan import Plan, Stage
 from tests.chaos.servers import Door
 from tests.chaos.worker import TRANSACTION_SECONDS
@@ -75,18 +76,9 @@ class Trial:
 
     def lag(self) -> int:
         """Records of the lane and its tiers that the group has not committed."""
-        settings = self.group.settings
-        consumer = Consumer(settings.kafka(**{"group.id": self.stage.group, "log_level": 0}))
-        try:
-            found = consumer.list_topics(timeout=10).topics
-            parts = [TopicPartition(name, n) for name in self.topics(list(found)) for n in found[name].partitions]
-            total = 0
-            for part in consumer.committed(parts, 10):
-                low, high = consumer.get_watermark_offsets(part, 10)
-                total += max(0, high - max(low, part.offset))
-            return total
-        finally:
-            consumer.close()
+        handler = next(iter(self.group.app.handlers.values()))
+        tiers = [topics.tier(self.stage.lane, self.stage.group, delay) for delay in handler.retry.tiers]
+        return lag_of(self.group.settings, self.stage.group, [self.stage.lane, *tiers])
 
     def topics(self, names: list[str]) -> list[str]:
         """The lane and its tiers."""
