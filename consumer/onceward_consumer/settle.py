@@ -51,7 +51,8 @@ def statements(items: Sequence[Item], engine: Engine, now: datetime) -> list[Sta
     for item in items:
         if item.drafts and type(item.outcome) is Done:  # a call that was given up may still add some
             drafts += item.drafts
-        _collect_run_items(item, engine, run_items)
+        if item.counted or item.run_items:
+            _collect_run_items(item, engine, run_items)
     if special:
         result += _ledger(special, engine)
         result += _attempts(special, engine)
