@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from onceward_consumer.batch_context import conclude, opened
-from onceward_consumer.connections import AsyncHandlerConnection, HandlerConnection, queue_command
+from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection, queue_command
 from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.losses import lost
@@ -275,6 +275,11 @@ class AsyncDriver:
             if not self._connection.closed:
                 with contextlib.suppress(psycopg.Error):
                     await self._rollback()
+
+    def outlived(self) -> ConnectionLostError:
+        """What to raise where `run` was cancelled, since its transaction cannot be there any more."""
+        ended = psycopg.errors.IdleInTransactionSessionTimeout("The handler did not end with its transaction.")
+        return lost(self._called or self._suspects, self._engine, ended, self._began)
 
     async def _carry_out(self, step: Step) -> Any:
         match step:

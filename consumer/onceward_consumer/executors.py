@@ -23,7 +23,7 @@ from onceward_consumer.connections import (
     OpenAsync,
 )
 from onceward_consumer.deliveries import Delivery, Kind, kind_of
-from onceward_consumer.drivers import AsyncDriver, Driver
+from onceward_consumer.drivers import AsyncDriver, Driver, Result
 from onceward_consumer.groups import run_group
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.lanes import Run
@@ -31,7 +31,7 @@ from onceward_consumer.losses import SessionTimedOutError
 from onceward_consumer.menus import Menu
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy
-from onceward_consumer.overruns import AbandonedError
+from onceward_consumer.overruns import AbandonedError, longest_seconds
 from onceward_consumer.pace import MOST
 from onceward_consumer.release import Wakeups, release_group
 from onceward_consumer.reports import report
@@ -282,7 +282,7 @@ class TaskRunner:
         while True:
             items = items_of(runs, self._engine)
             try:
-                await (await self._driver()).run(script_of(items, self._engine, self._mood))
+                await self._run(script_of(items, self._engine, self._mood))
                 break
             except LOST as error:
                 if not await self._rest(error):
@@ -302,7 +302,7 @@ class TaskRunner:
 
     async def _release_entered(self, kind: Kind) -> None:
         try:
-            done = await (await self._driver()).run(release_group(self._engine, kind, mood=self._mood))
+            done = await self._run(release_group(self._engine, kind, mood=self._mood))
         except LOST as error:
             self._wakeups.set_for(kind)
             await self._rest(error)
@@ -314,6 +314,17 @@ class TaskRunner:
             self._wakeups.set()
         else:
             self._wakeups.wake(done.others)
+
+    async def _run(self, script: Script[Result]) -> Result:
+        """Run a script. One that outlives its transaction by far hangs in a handler: it is cancelled."""
+        driver = await self._driver()
+        try:
+            async with asyncio.timeout(longest_seconds(self._engine)) as timer:
+                return await driver.run(script)
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            raise driver.outlived() from error
 
     async def _driver(self) -> AsyncDriver:
         if self._connection is None or self._connection.closed:

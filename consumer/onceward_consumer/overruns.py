@@ -55,10 +55,15 @@ class Stopwatch:
 
 def limit_of(handler: Handler, engine: Engine) -> tuple[float, OverrunError]:
     """How many seconds a transactional call in a thread may take, and what it is judged by when it takes longer."""
-    longest = engine.transaction_timeout.total_seconds() + _GRACE_SECONDS
+    longest = longest_seconds(engine)
     if handler.max_runtime is not None and (seconds := handler.max_runtime.total_seconds()) < longest:
         return seconds, too_long(handler)
     return longest, OverrunError("transaction_timeout", "It runs longer than PostgreSQL lets a transaction last.")
+
+
+def longest_seconds(engine: Engine) -> float:
+    """So long nothing that has a transaction can take: PostgreSQL has ended it before."""
+    return engine.transaction_timeout.total_seconds() + _GRACE_SECONDS
 
 
 def too_long(handler: Handler) -> OverrunError:

@@ -11,7 +11,7 @@ import pytest
 
 from onceward_consumer.app import App
 from onceward_consumer.failures import Retry
-from onceward_consumer.policy import fixed
+from onceward_consumer.policy import fixed, never
 from tests.support.commands import Increment
 from tests.support.consumers import Forwarder, Group, app_name, eventually, group_of
 from tests.support.services import Services
@@ -158,3 +158,23 @@ def test_an_asynchronous_call_ends_with_its_max_runtime(
     assert attempts(group) == [(1, "failed", "max_runtime"), (2, "dead", "attempts_exhausted")]
     assert effects(group, "a") == [0, 2, 3]
     assert effects(group, "b") == effects(group, "c") == [0, 1, 2, 3]
+
+
+def test_an_asynchronous_call_that_hangs_without_a_limit_ends_after_its_transaction(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", retry=never)
+    async def increment(command: Increment, ctx: Any) -> None:
+        await ctx.connection.execute(STORE, (command.counter, command.amount))
+        if command.note:
+            await asyncio.Event().wait()
+
+    group = group_of(app, services, database, partitions=1)
+    group.query(EFFECT)
+    publish(group, "hang")
+    with Forwarder(database, services.bootstrap), group.running(transaction_timeout=SHORT, tasks=1):
+        eventually(lambda: group.states() == {"done": 11, "dead": 1} and group.settled(), "end")
+    assert effects(group, "a") == [0, 2, 3]
+    assert [row[0] for row in group.query("select reason from onceward.dead_letters")] == ["attempts_exhausted"]
