@@ -43,6 +43,7 @@ from onceward_consumer.cell_wire import (
     Setup,
     Slate,
     pack,
+    plain,
     received,
     reply_of,
     sent,
@@ -136,8 +137,8 @@ class Server:
         engine = self._engine
         self._clock.follow(known)
         engine.deaths.of = dict(known.deaths)
-        for identity, (attempt, said) in known.overran.items():
-            engine.given_up[identity] = attempt, OverrunError("max_runtime", said)
+        for identity, (attempt, reason, said) in known.overran.items():
+            engine.given_up[identity] = attempt, OverrunError(reason, said)
 
     def _item(self, found: Any) -> Item:
         delivery = received(found, self._engine.handlers)
@@ -199,7 +200,7 @@ class Server:
         item.first_failed_at = request.first_failed_at
         if item.outcome is None:
             self._call_handler(item)
-        return CallReply(reply_of(item), {name: getattr(item, name) for name in LEFT})
+        return CallReply(reply_of(item), {name: plain(getattr(item, name)) for name in LEFT})
 
     def _call_handler(self, item: Item) -> None:
         handler = item.handler

@@ -12,7 +12,7 @@ import pickle
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -49,8 +49,8 @@ class Knowledge(NamedTuple):
 
     clock: Reading
     deaths: Mapping[UUID, tuple[str, ...]]
-    overran: Mapping[UUID, tuple[int, str]]
-    """Commands whose cell was ended for their length, with the attempt and what is said of it."""
+    overran: Mapping[UUID, tuple[int, str, str]]
+    """Commands whose cell was ended for their length, with the attempt, the reason and what is said of it."""
 
 
 class Sent(NamedTuple):
@@ -206,6 +206,20 @@ def apply(reply: ItemReply, item: Item) -> None:
     item.started, item.seconds = reply.started, reply.seconds
     item.command = _DECODED if reply.decoded else None
     item.delivery.stalls = reply.stalls
+
+
+def plain(value: Any) -> Any:
+    """What a handler has left, without classes of the application's that only look like text, numbers or instants."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, str):
+        return str.__getitem__(value, slice(None))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, tuple):
+        made = [plain(each) for each in value]
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+    return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 def pack(message: Any) -> bytes:

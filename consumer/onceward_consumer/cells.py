@@ -17,9 +17,10 @@ from multiprocessing.connection import Pipe
 from typing import Any, Final
 
 from onceward_consumer.cell_wire import READY, TAKEN, Broken, Calling, Knowledge, Setup, Slate, pack, unpack
+from onceward_consumer.failures import OverrunError
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
-from onceward_consumer.overruns import Stopwatch, too_long
+from onceward_consumer.overruns import Stopwatch, limit_of, too_long
 from onceward_runtime import events, log
 from onceward_schemas.errors import AppError
 
@@ -61,7 +62,7 @@ class Cells:
         self._setup = setup
         self._engine = engine
         self._types = sorted(engine.handlers)
-        self._limits = [_limit(engine.handlers[name]) for name in self._types]
+        self._limits = [_limit(engine.handlers[name], engine) for name in self._types]
         self._lock = threading.Lock()
         self._all: set[Cell] = set()
         self._closed = False
@@ -132,9 +133,11 @@ class Cells:
             cell.wait_until_ready(_START_SECONDS)
         except BaseException:
             cell.kill()
+            cell.close()
             raise
         if self._closed:
             cell.kill()
+            cell.close()
             raise CellUnavailableError("The worker ends.")
         return cell
 
@@ -148,12 +151,17 @@ class Cells:
     def note_overrun(self, calling: Calling) -> None:
         """A call was ended with its cell: its attempt has failed."""
         handler = self._engine.handlers[self._types[calling.handler]]
-        self._engine.given_up[calling.command_id] = calling.attempt, too_long(handler)
+        error = too_long(handler) if handler.mode == "external" else limit_of(handler, self._engine)[1]
+        self._engine.given_up[calling.command_id] = calling.attempt, error
 
     def knowledge(self) -> Knowledge:
         """What a request carries."""
         given_up = dict(self._engine.given_up)
-        overran = {identity: (attempt, str(error)) for identity, (attempt, error) in given_up.items()}
+        overran = {
+            identity: (attempt, error.reason, str(error))
+            for identity, (attempt, error) in given_up.items()
+            if isinstance(error, OverrunError)
+        }
         return Knowledge(self._engine.clock.reading(), dict(self._engine.deaths.of), overran)
 
     def close(self) -> None:
@@ -251,7 +259,7 @@ class Cell:
         if limit is None or watch.ran(calling.started, now) <= limit or self._slate.read() != calling:
             return
         self.kill()
-        self._tell("max_runtime", f"ended after {limit:g} s", calling)
+        self._tell("overran", f"ended after {limit:g} s", calling)
         raise CellOverranError(calling)
 
     def _died(self, taken: bool) -> CellDiedError:
@@ -304,10 +312,14 @@ class Cell:
                 self._process.wait()
 
 
-def _limit(handler: Handler) -> float | None:
-    if handler.max_runtime is None:
+def _limit(handler: Handler, engine: Engine) -> float | None:
+    if handler.mode != "external":
+        limit = limit_of(handler, engine)[0]
+    elif handler.max_runtime is not None:
+        limit = handler.max_runtime.total_seconds()
+    else:
         return None
-    return handler.max_runtime.total_seconds() + (_GRACE_SECONDS if handler.is_async else 0.0)
+    return limit + (_GRACE_SECONDS if handler.is_async else 0.0)
 
 
 def _named(code: int) -> str:

@@ -229,7 +229,8 @@ class Worker:
         self._limits.start()
         self._crew.start()
         self._cell_runners.start()
-        if any(handler.mode == "external" or handler.is_async for handler in self._app.handlers.values()):
+        here = [handler for handler in self._app.handlers.values() if handler.executor is None]
+        if any(handler.is_async for handler in here) or any(h.mode == "external" for h in self._app.handlers.values()):
             self._loop = LoopThread(
                 self._engine,
                 self._buffer,
@@ -280,6 +281,7 @@ class Worker:
             self._settle(until - 2.0)
         self._limits.stop()
         self._heartbeat.stop(keep_lease=self._loop is not None and self._loop.calling)
+        self._cells.close()
         self._stopped.set()
         log.emit(events.WORKER_DRAINED, seconds=time.monotonic() - started, unfinished=self._in_flight())
 

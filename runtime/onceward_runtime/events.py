@@ -117,7 +117,7 @@ CELL_STARTED = _event("cell.started", "info", "A child process for handlers is r
 CELL_DIED = _event(
     "cell.died",
     "warning",
-    "A child process died (died), or was ended since its call took too long (max_runtime). `type` and `command_id` say what it "
+    "A child process died (died), or was ended since its call took too long (overran). `type` and `command_id` say what it "
     "called then.",
     *("group", "pid", "command_id", "type", "reason", "error"),
 )
@@ -281,7 +281,7 @@ LOOP_BLOCKED = _counter(
     "onceward_loop_blocked_total", "Stalls of the event loop, by the asynchronous handler that blocks it.", "type"
 )
 CELL_DEATHS = _counter(
-    "onceward_cell_deaths_total", "Child processes that died, or were ended (max_runtime).", "group", "reason"
+    "onceward_cell_deaths_total", "Child processes that died, or were ended (overran).", "group", "reason"
 )
 OFFSET_COMMITS = _counter("onceward_offset_commits_total", "Commits: ok or failed.", "group", "outcome")
 
