@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
 import time
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from onceward_consumer.app import App
 from onceward_consumer.breakers import Breaker
 from onceward_consumer.policy import fixed
-from tests.support.commands import Increment
+from tests.support.commands import Increment, Settle
 from tests.support.consumers import Forwarder, Group, app_name, eventually, group_of
 from tests.support.services import Services
 
@@ -23,7 +25,6 @@ class Gateway:
         self.done: list[tuple[str, int]] = []
         self.refused: list[float] = []
         self.away = threading.Event()
-        self.probing = self.most_probing = 0
         self._lock = threading.Lock()
 
     def call(self, counter: str, amount: int) -> None:
@@ -77,3 +78,55 @@ def test_a_few_calls_find_out_and_all_goes_on_in_order(services: Services, datab
     assert len(gateway.refused) <= in_flight + probes
     assert all(at < back_at for at in gateway.refused)
     assert group.query("select count(*) from onceward.attempts")[0][0] == len(gateway.refused)
+
+
+def test_one_call_at_a_time_probes_and_other_destinations_go_on(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    """The destination hangs; each call ends after its max_runtime of 200 ms."""
+    hangs = threading.Event()
+    hung: list[tuple[float, float]] = []
+    mails: list[int] = []
+    texts: list[int] = []
+    app = App(app_name(topic_prefix), retry=fixed("300ms", attempts=6))
+    app.limit("destination:smtp", breaker=Breaker(failures=4, open_for="300ms", longest="300ms", successes=2))
+
+    @app.handler(
+        Increment,
+        lane=f"{topic_prefix}mail",
+        mode="external",
+        destination="smtp",
+        concurrency=6,
+        max_runtime="200ms",
+    )
+    async def mail(command: Increment, ctx: Any) -> None:
+        started = time.monotonic()
+        try:
+            if hangs.is_set():
+                await asyncio.sleep(60)
+        finally:
+            if time.monotonic() - started > 0.1:
+                hung.append((started, time.monotonic()))
+        mails.append(command.amount)
+
+    @app.handler(Settle, lane=f"{topic_prefix}mail", mode="external", destination="sms")
+    async def text(command: Settle, ctx: Any) -> None:
+        texts.append(command.batch)
+
+    group = group_of(app, services, database)
+    hangs.set()
+    with Forwarder(database, services.bootstrap), group.running(), group.running():
+        group.publish(Increment(counter=f"c{n}", amount=n) for n in range(100))
+        eventually(lambda: len(hung) >= 14, "probes")
+        group.publish(Settle(batch=n) for n in range(50))
+        eventually(lambda: len(texts) == 50, "calls of the other destination")
+        assert mails == []
+        hangs.clear()
+        eventually(lambda: len(mails) == 100 and group.settled(), "all effects")
+    assert sorted(mails) == list(range(100))
+    hung.sort()
+    at_first = 2 * 6  # what both had under way when the first failed
+    probes = hung[at_first:]
+    assert probes
+    for (_, ended), (started, _) in itertools.pairwise(probes):
+        assert started >= ended, "never two at a time"
