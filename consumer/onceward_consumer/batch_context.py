@@ -97,7 +97,6 @@ class HandlerBatchContext:
     def close(self) -> None:
         """The call is over."""
         self._connection = None
-        self._batch[0].batch = ()  # a cycle would leave the whole batch to the garbage collector
         for item in self._items or ():
             item.close()
 
@@ -124,9 +123,8 @@ def opened(
     assert handler is not None
     if handler.mode != "batch":
         return handler, (), HandlerContext(item, engine, connection), item.command
-    item.batch = step.batch or (item,)
-    context = HandlerBatchContext(item.batch, engine, connection)
-    return handler, item.batch, context, [each.command for each in item.batch]
+    batch = step.batch or (item,)
+    return handler, batch, HandlerBatchContext(batch, engine, connection), [each.command for each in batch]
 
 
 def conclude(answer: Any, batch: Sequence[Item], handler: Handler) -> None:

@@ -14,8 +14,9 @@ from onceward_consumer.admission import admit
 from onceward_consumer.batch_context import NamedError
 from onceward_consumer.deliveries import Address
 from onceward_consumer.failure_outcomes import outcome_of
-from onceward_consumer.groups import COLLISIONS, DONE, single, stops
+from onceward_consumer.groups import COLLISIONS, DONE, call_all, single, stops
 from onceward_consumer.items import Engine, Item
+from onceward_consumer.moods import Mode
 from onceward_consumer.outcomes import Busy, Outcome
 from onceward_consumer.script import Begin, Call, Commit, Execute, Rollback, Script
 
@@ -95,9 +96,7 @@ def _transaction(part: Sequence[Item], engine: Engine, verdicts: Verdicts, *, sh
         yield from admit(part, engine, short=short)
         if called := to_call(part, engine, verdicts):
             yield Call(called[0], False, called)
-            started, seconds = called[0].started, called[0].seconds
-            for item in called:
-                item.outcome, item.started, item.seconds = DONE, started, seconds
+            _done(called)
         if rows := settle.statements(part, engine, engine.clock.latest()):
             yield Execute(rows)
         yield Commit()
@@ -109,6 +108,25 @@ def _transaction(part: Sequence[Item], engine: Engine, verdicts: Verdicts, *, sh
         raise _AgainError from error
     except BaseException as error:
         raise _AgainError from error
+
+
+def call_released(items: Sequence[Item], engine: Engine, mode: Mode) -> Script[int]:
+    """`groups.call_all`, but for a batch handler's commands in the swift mode: in batches, until one is not done as a whole."""
+    handler = items[0].handler if items else None
+    if mode is not Mode.SWIFT or handler is None or handler.mode != "batch":
+        return (yield from call_all(items, engine, mode))
+    called = to_call(items, engine, {})
+    for start in range(0, len(called), handler.batch_size):
+        some = called[start : start + handler.batch_size]
+        yield Call(some[0], False, some)
+        _done(some)
+    return 0
+
+
+def _done(called: Sequence[Item]) -> None:
+    started, seconds = called[0].started, called[0].seconds
+    for item in called:
+        item.outcome, item.started, item.seconds = DONE, started, seconds
 
 
 def to_call(items: Sequence[Item], engine: Engine, verdicts: Verdicts) -> Sequence[Item]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -106,8 +106,6 @@ class Item:
     """By time.perf_counter()."""
     seconds: float = 0.0
     run: Run | None = None
-    batch: Sequence[Item] = ()
-    """The commands of the call of a batch handler that it is the first of."""
 
     def again(self) -> None:
         """Forget what a rolled-back transaction found out."""

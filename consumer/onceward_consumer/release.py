@@ -14,10 +14,11 @@ from uuid import UUID
 
 from onceward_consumer import losses, settle
 from onceward_consumer.admission import admit_released
+from onceward_consumer.batches import call_released
 from onceward_consumer.connections import NeedsResultError
 from onceward_consumer.deliveries import Address, Delivery, Kind, columns_of, headers_from_json
 from onceward_consumer.failure_outcomes import outcome_of
-from onceward_consumer.groups import PASSING, call_all, slower_mode, unstorable
+from onceward_consumer.groups import PASSING, slower_mode, unstorable
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.literals import written
 from onceward_consumer.moods import Mode, Mood
@@ -160,7 +161,7 @@ def release_group(
         for item in items:
             if judged is not None and item.id == judged.command_id and judged.outcome is not None:
                 item.outcome = judged.outcome
-        raised = yield from call_all(items, engine, mode)
+        raised = yield from call_released(items, engine, mode)
         statements = settle.statements(items, engine, engine.clock.latest())
         yield Execute(statements + _after(draining, found, engine))
         yield Commit()

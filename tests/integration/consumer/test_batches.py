@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
 from onceward_consumer.app import App
 from onceward_consumer.batch_context import AsyncBatchContext, BatchContext
 from onceward_consumer.failures import Reject, Retry
 from onceward_consumer.policy import fixed
-from tests.support.commands import Increment
+from tests.support.commands import Increment, Settle
 from tests.support.consumers import Forwarder, Group, app_name, eventually, group_of
 from tests.support.services import Services
 
@@ -105,3 +107,118 @@ def test_an_exception_costs_the_command_that_is_alone_with_it(
     assert group.query("select reason, attempts from onceward.dead_letters") == [("key_error", 1)]
     assert group.count("select count(*) from onceward.attempts") == 1
     assert amounts(group, "c2") == [n for n in range(2, 100, 5) if n != 17]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_followers_come_in_batches_too(services: Services, database: str, topic_prefix: str, is_async: bool) -> None:
+    def say(command: Increment, ctx: Any) -> Exception | None:
+        return Retry("not_yet") if command.amount == 0 and ctx.attempt == 1 else None
+
+    sizes: list[int] = []
+    group = build(services, database, topic_prefix, say, sizes, is_async=is_async, batch_size=25)
+    group.publish(Increment(counter="a", amount=n) for n in range(60))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 60} and group.settled(), "end")
+    assert amounts(group, "a") == list(range(60))
+    assert max(sizes) <= 25
+    assert len(sizes) < 15
+
+
+def test_follow_ups_and_items_belong_to_their_command(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+    seen: list[tuple[str, int]] = []
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", mode="batch", retry=fixed("300ms", attempts=2))
+    def increment(commands: Sequence[Increment], ctx: BatchContext) -> list[Reject | None]:
+        for command, item in zip(commands, ctx.items, strict=True):
+            item.publish(Settle(batch=command.amount))
+            seen.append((item.idempotency_key, command.amount))
+        return [Reject("no") if command.amount == 3 else None for command in commands]
+
+    @app.handler(Settle, lane=f"{topic_prefix}settle", mode="batch")
+    def settle(commands: Sequence[Settle], ctx: BatchContext) -> None:
+        causes = [item.envelope.context.causation_id for item in ctx.items]
+        ctx.connection.execute(
+            "insert into effect (counter, amount) select * from unnest(%s::text[], %s::int[])",
+            ([str(cause) for cause in causes], [command.batch for command in commands]),
+        )
+
+    group = group_of(app, services, database)
+    group.query(EFFECT)
+    group.relane()
+    ids = group.publish((Increment(counter="a", amount=n) for n in range(6)), tenant="acme")
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.count("select count(*) from effect") == 5 and group.settled(), "follow-ups")
+    found = group.query("select amount, counter from effect order by amount")
+    assert found == [(n, str(ids[n])) for n in range(6) if n != 3]
+    assert set(seen) == {(str(identity), n) for n, identity in enumerate(ids)}
+
+
+def test_an_answer_of_the_wrong_length_is_said_in_the_dead_letters(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", mode="batch")
+    def increment(commands: Sequence[Increment], ctx: BatchContext) -> list[Exception]:
+        return []
+
+    group = group_of(app, services, database)
+    group.publish(Increment(counter="a", amount=n) for n in range(3))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"dead": 3} and group.settled(), "dead letters")
+    [(reason, error)] = group.query("select distinct reason, error from onceward.dead_letters")
+    assert reason == "app_error"
+    assert "returned 0 outcomes for 1 commands" in error
+
+
+def test_a_batch_that_commits_is_told_so(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", mode="batch")
+    def increment(commands: Sequence[Increment], ctx: BatchContext) -> None:
+        if any(command.amount == 1 for command in commands):
+            ctx.connection.commit()
+
+    group = group_of(app, services, database)
+    group.publish(Increment(counter=f"c{n}", amount=n) for n in range(4))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 3, "dead": 1} and group.settled(), "end")
+    assert group.query("select reason from onceward.dead_letters") == [("transaction_misuse",)]
+
+
+def test_what_the_server_refuses_costs_its_own_command(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", mode="batch")
+    def increment(commands: Sequence[Increment], ctx: BatchContext) -> None:
+        ctx.connection.execute("insert into only_once select unnest(%s::int[])", ([c.amount // 2 for c in commands],))
+
+    group = group_of(app, services, database)
+    group.query("create table only_once (id int primary key deferrable initially deferred)")
+    group.publish(Increment(counter="a", amount=n) for n in (0, 2, 3, 4, 6))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 4, "dead": 1} and group.settled(), "end")
+    assert group.query("select reason from onceward.dead_letters") == [("constraint_violation",)]
+    assert group.query("select id from only_once order by id") == [(0,), (1,), (2,), (3,)]
+
+
+def test_a_connection_lost_in_a_batch_costs_no_attempt(services: Services, database: str, topic_prefix: str) -> None:
+    app = App(app_name(topic_prefix))
+    ends = [True]
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter", mode="batch")
+    def increment(commands: Sequence[Increment], ctx: BatchContext) -> None:
+        ctx.connection.execute(INSERT, columns(commands, ctx))
+        if ends:
+            ends.pop()
+            with contextlib.suppress(psycopg.Error):
+                ctx.connection.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    group = group_of(app, services, database)
+    group.query(EFFECT)
+    group.publish(Increment(counter="a", amount=n) for n in range(10))
+    with Forwarder(database, services.bootstrap), group.running():
+        eventually(lambda: group.states() == {"done": 10} and group.settled(), "end")
+    assert amounts(group, "a") == list(range(10))
+    assert not group.count("select count(*) from onceward.attempts")
