@@ -88,8 +88,14 @@ def test_a_busy_loop_is_ended_at_its_limit_and_its_slot_is_free(
     assert group.query("select amount from effect where counter = 'a' order by seq") == [(n,) for n in range(2, 20)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("note", "how"), [("exit", "exit code 3"), ("kill", "SIGKILL"), ("segfault", "SIGSEGV")])
+@pytest.mark.parametrize(
+    ("mode", "note", "how"),
+    [
+        ("process-sync", "exit", "exit code 3"),
+        ("process-async", "kill", "SIGKILL"),
+        ("process-external", "segfault", "SIGSEGV"),
+    ],
+)
 def test_a_command_that_kills_its_process_twice_is_a_dead_letter(
     services: Services,
     database: str,
