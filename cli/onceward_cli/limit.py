@@ -79,7 +79,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: how many at most.")] = 50,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List what is set, what workers do under each limit, and the breakers. Limits of the code are in the code."""
+    """List what the app declares, what is set over it, what workers do under each limit, and the breakers."""
     with _connected() as connection:
         if history:
             changes = controls.history(connection, app_name, scope, limit)
@@ -113,6 +113,7 @@ def _line(each: Shown) -> dict[str, Any]:
     return {
         "app": each.consumer_group,
         "scope": each.scope,
+        "declared": each.declared,
         "paused": each.paused,
         "concurrency": concurrency,
         "rate": each.rate,

@@ -48,6 +48,8 @@ class Shown:
     """closed, half_open or open; None where it has no breaker or nothing was called."""
     open_until: datetime | None
     reason: str | None
+    declared: str | None
+    """What the app says, as the last worker to start has it."""
     set_by: str | None
     because: str | None
     updated_at: datetime | None

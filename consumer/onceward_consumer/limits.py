@@ -134,6 +134,17 @@ class Limit:
         """Whether it has nothing to say."""
         return not self.counted and self.breaker is None and not self.paused
 
+    def __str__(self) -> str:
+        """As people read it.
+
+        >>> str(Limit(concurrency=20, rate=rate("600/m"), breaker=Breaker())), str(Limit())
+        ('concurrency 20, rate 600/m, breaker', 'none')
+        """
+        said = [] if self.concurrency is None else [f"concurrency {self.concurrency}"]
+        said += [] if self.rate is None else [f"rate {self.rate}"]
+        said += ["breaker"] if self.breaker is not None else []
+        return ", ".join(said) or "none"
+
 
 UNLIMITED: Final = Limit()
 

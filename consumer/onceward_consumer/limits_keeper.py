@@ -22,7 +22,7 @@ from onceward_consumer.buffer import Buffer
 from onceward_consumer.items import Engine
 from onceward_consumer.limited import Limited
 from onceward_consumer.limiter import Limiter
-from onceward_consumer.limits import Limit, Override, rules
+from onceward_consumer.limits import ANY_TENANT, Limit, Override, rules
 from onceward_consumer.pools import Answer, Ask, granted
 from onceward_consumer.release import Wakeups
 from onceward_runtime import events, log
@@ -106,6 +106,7 @@ class LimitsKeeper(DatabaseLoop):
         """Read what operators have set, then run. Raises: DatabaseError when the database does not answer."""
         with self._connect() as connection:
             self._look(connection)
+            self._add(connection, sorted(name for name in self._declared if name != ANY_TENANT))
         super().start()
 
     def stop(self) -> None:
@@ -179,8 +180,7 @@ class LimitsKeeper(DatabaseLoop):
         group = self._engine.group
         scopes = sorted(ask.scope for ask in asks)
         if new := [scope for scope in scopes if scope not in self._known]:
-            connection.execute(_STATES_ADD, (group, new))
-            self._known.update(new)
+            self._add(connection, new)
         asked = time.monotonic()
         with connection.pipeline(), connection.transaction():
             locked = connection.execute(_STATES_LOCK, (group, scopes))
@@ -201,6 +201,11 @@ class LimitsKeeper(DatabaseLoop):
         self._limiter.answers((decision.answer for decision in decisions.values()), asked, now, left)
         for scope, decision in decisions.items():
             self._tell(scope, states[scope].circuit, decision.answer.circuit)
+
+    def _add(self, connection: psycopg.Connection[Any], scopes: list[str]) -> None:
+        said = [str(rules(self._declared, {}).of(scope)) for scope in scopes]
+        connection.execute(_STATES_ADD, (self._engine.group, scopes, said))
+        self._known.update(scopes)
 
     def _write(
         self, connection: psycopg.Connection[Any], states: Mapping[str, State], decisions: Mapping[str, Decision]

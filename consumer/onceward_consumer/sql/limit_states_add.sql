@@ -1,5 +1,6 @@
--- Rows to lock for these limits.
-insert into onceward.limit_states (consumer_group, scope)
-select %s, v.scope from unnest(%s::text[]) as v (scope)
+-- Rows to lock for these limits, with what the app says of each.
+insert into onceward.limit_states as s (consumer_group, scope, declared)
+select %s, v.scope, v.declared from unnest(%s::text[], %s::text[]) as v (scope, declared)
 order by v.scope
-on conflict do nothing
+on conflict (consumer_group, scope) do update set declared = excluded.declared
+where s.declared is distinct from excluded.declared

@@ -11,7 +11,7 @@ select coalesce(l.consumer_group, s.consumer_group) as consumer_group, coalesce(
     case when s.circuit is not null and coalesce(s.scope, '') like 'destination:%%'
         then coalesce(s.circuit ->> 'phase', 'closed') end as breaker,
     to_timestamp((s.circuit ->> 'until')::double precision) as open_until,
-    s.circuit ->> 'reason' as reason, l.set_by, l.because, l.updated_at
+    s.circuit ->> 'reason' as reason, s.declared, l.set_by, l.because, l.updated_at
 from onceward.limits l
 full join onceward.limit_states s on s.consumer_group = l.consumer_group and s.scope = l.scope
 left join shares h on h.consumer_group = coalesce(l.consumer_group, s.consumer_group)

@@ -35,6 +35,7 @@ create table onceward.limit_states (
     tokens double precision,
     filled_at double precision not null default 0,  -- seconds of clock_timestamp()
     circuit jsonb,
+    declared text,  -- what the app says, for people
     updated_at timestamptz not null default now(),
     primary key (consumer_group, scope)
 ) with (fillfactor = 50);

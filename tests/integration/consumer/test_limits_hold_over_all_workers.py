@@ -169,6 +169,18 @@ def test_each_kind_can_be_paused(services: Services, database: str, scope: str) 
         rig.stop()
 
 
+def test_operators_see_what_holds(services: Services, database: str) -> None:
+    limits = {"destination:smtp": {"concurrency": 3, "rate": "1000/s"}, "lane:lane": {"concurrency": 9}}
+    with processes(database, 1, limits=limits), psycopg.connect(database, autocommit=True) as connection:
+        eventually(lambda: count(database) > 20, "calls")
+        shown = {each.scope: each for each in controls.show(connection, GROUP)}
+    assert shown["destination:smtp"].declared == "concurrency 3, rate 1000/s, breaker"
+    assert shown["destination:smtp"].breaker == "closed"
+    assert shown["lane:lane"].declared == "concurrency 9"
+    assert 1 <= shown["lane:lane"].permits <= 9
+    assert shown["destination:smtp"].permits <= 3
+
+
 def test_each_tenant_has_the_limit_of_all_tenants(services: Services, database: str) -> None:
     limits = {"tenant:*": {"concurrency": 2}, "tenant:t1": {"concurrency": 1}}
     with processes(database, 2, limits=limits, tenants=3):
