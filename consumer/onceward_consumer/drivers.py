@@ -315,6 +315,9 @@ class AsyncDriver:
             await self._sync()
         else:
             prefix, self._prefix = self._prefix, []
+            if len(statements) == 1 and not prefix:
+                cursors = [await execute(*statements[0])]
+                return [_Rows(c.rowcount, await c.fetchall() if c.description else []) for c in cursors]
             async with self._connection.pipeline():
                 cursors = [await execute(query, params) for query, params in (*prefix, *statements)]
             cursors = cursors[len(prefix) :]

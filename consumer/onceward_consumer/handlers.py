@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from onceward_consumer.deadlines import ExpiredError, within
 from onceward_consumer.failures import NO_RULES, OverrunError, Rules
 from onceward_consumer.policy import RetryPolicy
 from onceward_schemas.command import Command
@@ -83,9 +83,6 @@ async def call_within(handler: Handler, command: Any, context: Any) -> Any:
     if handler.max_runtime is None:
         return await handler.function(command, context)
     try:
-        async with asyncio.timeout(handler.max_runtime.total_seconds()) as limit:
-            return await handler.function(command, context)
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
+        return await within(handler.max_runtime.total_seconds(), handler.function, command, context)
+    except ExpiredError as error:
         raise OverrunError("max_runtime", f"It ran longer than its max_runtime, {handler.max_runtime}.") from error
