@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -73,6 +74,8 @@ from onceward_schemas.codec import Codec
 from onceward_schemas.errors import AppError, OncewardError
 
 _PR_SET_PDEATHSIG: Final = 1
+_FIRST_TO_GO: Final = "500"
+"""Where memory is short the kernel takes a cell before its worker."""
 LEFT: Final = ("drafts", "run_items")
 """What an external call leaves on its item, for the worker to make durable."""
 
@@ -269,6 +272,8 @@ def _bind_to(parent: int, life: int) -> None:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the children of handlers would inherit
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     if os.getppid() != parent:
         os._exit(1)
     threading.Thread(target=_watch, args=(life,), name="onceward-life", daemon=True).start()
