@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import psycopg
 from psycopg import sql
 
+from onceward_consumer.express import Adapters, Express, LightCursor, learn
 from onceward_schemas.errors import TransactionError
 
 Row = TypeVar("Row")
@@ -85,6 +86,12 @@ def _queued(
     yield from connection._prepared.maintain_gen(connection)
 
 
+def _remember(query: Any, params: Any) -> None:
+    """Let `Express` take the statement from now on. One that ends the transaction is checked each time instead."""
+    if type(query) is str and not _ends_transaction(query):
+        learn(query, params)
+
+
 def queue_command(connection: Any, command: bytes) -> None:
     """Queue a statement in the connection's pipeline that has neither parameters nor a result."""
     pipeline = connection._pipeline
@@ -92,8 +99,10 @@ def queue_command(connection: Any, command: bytes) -> None:
     pipeline.result_queue.append(None)
 
 
-class HandlerCursor(psycopg.Cursor[Row]):
+class HandlerCursor(LightCursor, psycopg.Cursor[Row]):  # type: ignore[override]
     """A cursor that waits for a pipelined result when its outcome is looked at."""
+
+    __slots__ = ()
 
     def _execute_gen(
         self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
@@ -103,21 +112,34 @@ class HandlerCursor(psycopg.Cursor[Row]):
         return _queued(self, query, params, prepare, binary)
 
     def _fetch_pipeline(self) -> None:
-        pipeline = self._conn._pipeline
-        if pipeline is not None and self.pgresult is None and pipeline.command_queue:
+        if self.pgresult is None and self._execmany_returning is not False and self._conn._pipeline is not None:
             with self._conn.lock:
-                self._conn.wait(pipeline._communicate_gen())
-        super()._fetch_pipeline()
+                self._conn.express.fetch()  # type: ignore[attr-defined]
 
-    def execute(self, query: Any, params: Any = None, **options: Any) -> HandlerCursor[Row]:
-        if self._conn.guarded:  # type: ignore[attr-defined]
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> HandlerCursor[Row]:
+        connection: Any = self._conn
+        if connection._pipeline is not None and prepare is None and binary is None and self.is_light:
+            with connection.lock:
+                if connection.express.send(self, query, params):
+                    return self
+        return self.execute_slowly(query, params, prepare=prepare, binary=binary)
+
+    def execute_slowly(self, query: Any, params: Any, **options: Any) -> HandlerCursor[Row]:
+        """Execute it psycopg's way."""
+        connection: Any = self._conn
+        if connection.guarded:
             check_query(query)
-        return super().execute(query, params, **options)
+        super().execute(query, params, **options)
+        if connection._pipeline is not None:
+            _remember(query, params)
+        return self
 
     @property
     def rowcount(self) -> int:
         self._fetch_pipeline()
-        return super().rowcount
+        return self._rowcount
 
     @property
     def statusmessage(self) -> str | None:
@@ -140,6 +162,17 @@ class HandlerConnection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = HandlerCursor
+        self._adapters = Adapters(psycopg.adapters)
+        self.express = Express(self)
+
+    def execute(self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool = False) -> Any:
+        if self._pipeline is None or prepare is not None or binary or self.cursor_factory is not HandlerCursor:
+            return super().execute(query, params, prepare=prepare, binary=binary)
+        cursor: HandlerCursor[Any] = HandlerCursor(self)
+        with self.lock:
+            if self.express.send(cursor, query, params):
+                return cursor
+        return cursor.execute_slowly(query, params)
 
     def wait(self, *arguments: Any, **options: Any) -> Any:
         if self.guarded:
@@ -175,8 +208,10 @@ class HandlerConnection(psycopg.Connection[Any]):
         raise misuse("tpc_begin()")
 
 
-class AsyncHandlerCursor(psycopg.AsyncCursor[Row]):
+class AsyncHandlerCursor(LightCursor, psycopg.AsyncCursor[Row]):  # type: ignore[override]
     """The asynchronous form."""
+
+    __slots__ = ()
 
     def _execute_gen(
         self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
@@ -192,10 +227,20 @@ class AsyncHandlerCursor(psycopg.AsyncCursor[Row]):
                 await self._conn.wait(pipeline._communicate_gen())
         await super()._fetch_pipeline()
 
-    async def execute(self, query: Any, params: Any = None, **options: Any) -> AsyncHandlerCursor[Row]:
-        if self._conn.guarded:  # type: ignore[attr-defined]
+    async def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> AsyncHandlerCursor[Row]:
+        connection: Any = self._conn
+        if connection._pipeline is not None and prepare is None and binary is None and self.is_light:
+            async with connection.lock:
+                if connection.express.send(self, query, params):
+                    return self
+        if connection.guarded:
             check_query(query)
-        return await super().execute(query, params, **options)
+        await super().execute(query, params, prepare=prepare, binary=binary)
+        if connection._pipeline is not None:
+            _remember(query, params)
+        return self
 
     def _arrived(self) -> None:
         if self._conn._pipeline is not None and self.pgresult is None:
@@ -227,6 +272,8 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = AsyncHandlerCursor
+        self._adapters = Adapters(psycopg.adapters)
+        self.express = Express(self)
 
     async def wait(self, *arguments: Any, **options: Any) -> Any:
         if self.guarded:

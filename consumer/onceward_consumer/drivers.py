@@ -12,7 +12,13 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from onceward_consumer.batch_context import conclude, opened
-from onceward_consumer.connections import AsyncHandlerConnection, ConnectionLostError, HandlerConnection, queue_command
+from onceward_consumer.connections import (
+    AsyncHandlerConnection,
+    ConnectionLostError,
+    HandlerConnection,
+    HandlerCursor,
+    queue_command,
+)
 from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.losses import lost
@@ -79,9 +85,7 @@ class Driver:
         self._connection = connection
         self._engine = engine
         self._calls = [] if calls is None else calls
-        self._pipeline = contextlib.ExitStack()
         self._pipelined = False
-        self._sync: Callable[[], None] = lambda: None
         self._prefix: list[Statement] = []
         self._called: list[Item] = []
         self._began = 0.0
@@ -139,8 +143,9 @@ class Driver:
         self._began = time.monotonic()
         self._pipelined = pipelined
         if pipelined:
-            self._sync = (self._pipeline.enter_context(self._connection.pipeline())).sync
-            self._connection.execute("begin")
+            with self._connection.lock:
+                self._connection.express.enter()
+            self._command(_BEGIN.query)
         else:
             self._prefix = [_BEGIN]
 
@@ -148,7 +153,8 @@ class Driver:
         execute = self._connection.execute
         if self._pipelined:
             answers = [_Answer(execute(query, params)) for query, params in statements]
-            self._sync()
+            with self._connection.lock:
+                self._connection.express.sync()
             return answers
         prefix, self._prefix = self._prefix, []
         with self._connection.pipeline():
@@ -221,17 +227,23 @@ class Driver:
                 raise _ended()
             _committed(connection.execute("commit").statusmessage)
             return
-        cursor = connection.execute("commit")
-        self._pipelined = False
-        self._pipeline.close()
+        cursor: HandlerCursor[Any] = HandlerCursor(connection)
+        with connection.lock:
+            connection.express.command(cursor, b"commit")
+        self._leave()
         _committed(cursor.statusmessage)
 
+    def _leave(self) -> None:
+        if self._pipelined:
+            self._pipelined = False
+            with self._connection.lock:
+                self._connection.express.leave()
+
     def _rollback(self) -> None:
-        self._pipelined = False
         self._prefix = []
         with contextlib.suppress(psycopg.Error):
-            self._pipeline.close()
-        if not self._connection.closed and self._connection.info.transaction_status != TransactionStatus.IDLE:
+            self._leave()
+        if not self._connection.closed and self._connection.pgconn.transaction_status != TransactionStatus.IDLE:
             self._connection.rollback()
 
 

@@ -130,8 +130,9 @@ class Item:
     @property
     def since_ms(self) -> float:
         """When it could first run: when its version 7 id was made, or its publisher's `not_before`."""
+        made_ms = self.id.int >> 80
         not_before = self.envelope.context.not_before if self.envelope is not None else None
-        return max(self.id.int >> 80, not_before.timestamp() * 1000 if not_before is not None else 0.0)
+        return made_ms if not_before is None else max(made_ms, not_before.timestamp() * 1000)
 
     @property
     def ordered(self) -> bool:

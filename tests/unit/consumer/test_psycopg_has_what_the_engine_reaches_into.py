@@ -5,16 +5,25 @@ from __future__ import annotations
 import inspect
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
-from psycopg import AsyncPipeline, Pipeline, sql
+from psycopg import AsyncPipeline, Pipeline, _queries, sql
+from psycopg._cursor_base import BaseCursor
 from psycopg._preparing import PrepareManager
+from psycopg.rows import tuple_row
+
+from onceward_consumer.connections import HandlerCursor
+from onceward_consumer.express import LightCursor
 
 ROOT = Path(__file__).parents[3]
 REMEDY = (
     "connections.py uses it: read what replaced it in this psycopg, adapt _queued and queue_command, then move the pin"
 )
+
+LIGHT_REMEDY = "express.py uses it: compare it with this psycopg, then move the pin"
 
 
 def set_at_first(kind: type) -> set[str]:
@@ -54,6 +63,52 @@ def test_connections(connection: type) -> None:
     for name in ("_pipeline", "_prepared"):
         assert name in set_at_first(connection), f"{connection.__name__}.{name} is gone. {REMEDY}."
     assert callable(getattr(PrepareManager, "maintain_gen", None)), f"maintain_gen is gone. {REMEDY}."
+
+
+def test_what_light_cursors_set() -> None:
+    expected = {
+        *(
+            "_conn",
+            "format",
+            "_adapters",
+            "arraysize",
+            "_closed",
+            "_results",
+            "pgresult",
+            "_pos",
+            "_iresult",
+            "_rowcount",
+        ),
+        *(
+            "_query",
+            "_tx",
+            "_last_query",
+            "_row_factory",
+            "_make_row",
+            "_pgconn",
+            "_execmany_returning",
+            "_statusmessage",
+        ),
+    }
+    assert set(BaseCursor.__slots__) - {"__weakref__"} == expected, f"Cursors have other fields. {LIGHT_REMEDY}."
+    connection: Any = SimpleNamespace(pgconn=None, row_factory=tuple_row, adapters=psycopg.adapters)
+    light: Any = HandlerCursor(connection)
+    full: Any = psycopg.Cursor(connection, row_factory=tuple_row)
+    for name in expected - {"_adapters", "_tx", "_make_row"}:
+        assert getattr(light, name) == getattr(full, name), f"{name} begins otherwise. {LIGHT_REMEDY}."
+    assert "_adapters" in vars(LightCursor)
+    assert light.adapters._dumpers == full.adapters._dumpers
+
+
+def test_what_statements_are_sent_by() -> None:
+    query = "select %s"
+    text, formats, order, parts = _queries._query2pg(query.encode(), "utf-8")
+    assert (text, len(formats), order, len(parts)) == (b"select $1", 1, None, 2), LIGHT_REMEDY
+    assert _queries._query2pg(b"select %(a)s, %(a)s", "utf-8")[2] == ["a"], LIGHT_REMEDY
+    assert {"_names", "_to_flush"} <= set_at_first(PrepareManager), LIGHT_REMEDY
+    assert list(inspect.signature(Pipeline._process_results).parameters) == ["self", "queued", "results"], LIGHT_REMEDY
+    assert {"level", "command_queue", "result_queue"} <= set_at_first(Pipeline), LIGHT_REMEDY
+    assert callable(Pipeline._enqueue_sync), LIGHT_REMEDY
 
 
 def test_composable_queries() -> None:
