@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import defaultdict
 from typing import Any
 
 import psycopg
+import pytest
 
 from onceward_consumer import controls
 from onceward_consumer.app import App
@@ -106,3 +109,32 @@ def test_a_slow_rate_lets_others_pass(services: Services, database: str, topic_p
         eventually(lambda: group.count("select count(*) from effect where counter = 'settle'") == 50, "others")
         assert time.monotonic() - started < 30
         assert group.count("select count(*) from effect where counter <> 'settle'") == 1
+
+
+@pytest.mark.parametrize("mode", ["transactional", "external"])
+def test_no_two_run_at_once_where_one_may(services: Services, database: str, topic_prefix: str, mode: Any) -> None:
+    """Groups, retries and followers alike; two workers with several runners each."""
+    spans: list[tuple[float, float]] = []
+    order: defaultdict[str, list[int]] = defaultdict(list)
+    app = App(app_name(topic_prefix), retry=fixed("300ms", attempts=3))
+    app.limit("type:test.Increment", concurrency=1)
+
+    @app.handler(Increment, lane=f"{topic_prefix}lane", mode=mode)
+    def increment(command: Increment, ctx: Any) -> None:
+        began = time.monotonic()
+        time.sleep(0.005)
+        spans.append((began, time.monotonic()))
+        if command.amount == 1 and ctx.attempt == 1:
+            raise Retry("not yet")
+        order[command.counter].append(command.amount)
+
+    group = group_of(app, services, database)
+    with Forwarder(database, services.bootstrap), group.running(), group.running():
+        group.publish(Increment(counter=f"c{n}", amount=m) for m in range(5) for n in range(20))
+        eventually(lambda: sum(map(len, order.values())) >= 100 and group.settled(), "all effects", 60)
+    assert set(group.states()) == {"done"}
+    if mode == "external":
+        assert all(found == [0, 1, 2, 3, 4] for found in order.values())
+    spans.sort()
+    for (_, ended), (began, _) in itertools.pairwise(spans):
+        assert began >= ended
