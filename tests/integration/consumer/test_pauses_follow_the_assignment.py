@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Literal
+
+import pytest
 
 from onceward_consumer.app import App
 from onceward_consumer.failures import Retry
@@ -14,6 +16,8 @@ from tests.support.consumers import Forwarder, app_name, eventually, group_of
 from tests.support.services import Services
 
 PARTITIONS = 4
+Protocol = Literal["classic", "consumer"]
+BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 def count_of(worker: Worker) -> int:
@@ -26,7 +30,10 @@ def waiting_in(worker: Worker) -> int:
     return 0 if worker._poller is None else sum(bool(tenure.waiting) for tenure in worker._poller.tenures())
 
 
-def test_a_retry_that_changes_hands_twice_fires_when_due(services: Services, database: str, topic_prefix: str) -> None:
+@BOTH
+def test_a_retry_that_changes_hands_twice_fires_when_due(
+    services: Services, database: str, topic_prefix: str, protocol: Protocol
+) -> None:
     app = App(app_name(topic_prefix))
 
     @app.handler(Increment, lane=f"{topic_prefix}counter", retry=fixed("8s", attempts=3))
@@ -35,20 +42,21 @@ def test_a_retry_that_changes_hands_twice_fires_when_due(services: Services, dat
             raise Retry("not_yet")
 
     group = group_of(app, services, database, partitions=PARTITIONS)
-    with Forwarder(database, services.bootstrap), group.running() as first:
+    with Forwarder(database, services.bootstrap), group.running(protocol=protocol) as first:
         eventually(first.ready, "ready worker")
         everything = count_of(first)
         group.publish(Increment(counter=f"c{n}") for n in range(24))
         eventually(lambda: waiting_in(first) == PARTITIONS, "retry in each partition of the tier")
-        with group.running(), group.running():
+        with group.running(protocol=protocol), group.running(protocol=protocol):
             eventually(lambda: waiting_in(first) < PARTITIONS, "waiting partition that went to another")
         eventually(lambda: count_of(first) == everything, "return of the partitions")
         eventually(lambda: group.states() == {"done": 24} and group.settled(), "end of the retries", 20)
     assert group.count("select count(*) from onceward.attempts") == 24, "nothing is tried before it is due"
 
 
+@BOTH
 def test_a_full_workers_partitions_are_fetched_again_when_they_come_back(
-    services: Services, database: str, topic_prefix: str
+    services: Services, database: str, topic_prefix: str, protocol: Protocol
 ) -> None:
     app = App(app_name(topic_prefix))
     gate = threading.Event()
@@ -58,14 +66,17 @@ def test_a_full_workers_partitions_are_fetched_again_when_they_come_back(
         gate.wait(25)
 
     group = group_of(app, services, database, partitions=PARTITIONS)
-    with Forwarder(database, services.bootstrap), group.running(threads=1, buffered_records=20) as first:
+    with (
+        Forwarder(database, services.bootstrap),
+        group.running(threads=1, buffered_records=20, protocol=protocol) as first,
+    ):
         eventually(first.ready, "ready worker")
         everything = count_of(first)
         group.publish(Increment(counter=f"c{n}") for n in range(400))
         poller = first._poller
         assert poller is not None
         eventually(lambda: poller._full, "full buffer")
-        with group.running(threads=1, buffered_records=20) as second:
+        with group.running(threads=1, buffered_records=20, protocol=protocol) as second:
             eventually(lambda: count_of(first) + count_of(second) == everything > count_of(first), "shared group")
             gate.set()
             eventually(lambda: group.states() == {"done": 400}, "end of the first commands")
