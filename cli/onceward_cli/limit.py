@@ -56,7 +56,7 @@ def set_(
             rate=rate,
             breaker=_breaker(breaker),
         )
-        _print(controls.show(connection, group), scope, output)
+        print_one(connection, group, scope, output)
 
 
 @app.command()
@@ -91,8 +91,10 @@ def list_(
 
 
 def print_one(connection: psycopg.Connection[Any], group: str, scope: str, output: Output) -> None:
-    """Print a limit as it is now."""
+    """Print a limit as it is now, and a doubt where its name may be a slip."""
     _print(controls.show(connection, group), scope, output)
+    if doubt := controls.doubt(connection, group, scope):
+        say(doubt)
 
 
 def _print(found: list[Shown], scope: str, output: Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended('onceward.limits '
 _SHOW: Final = query(_PACKAGE, "limits_show")
 _HISTORY: Final = query(_PACKAGE, "limit_changes_list")
 _GROUPS: Final = query(_PACKAGE, "limits_groups")
+_KNOWN: Final = query(_PACKAGE, "limits_known")
 
 Connection = psycopg.Connection[Any]
 Action = Literal["set", "clear", "pause", "resume"]
@@ -161,6 +163,19 @@ def history(connection: Connection, group: str | None, scope: str | None, limit:
     """Changes, the latest first."""
     with connection.cursor(row_factory=class_row(Change)) as cursor:
         return cursor.execute(_HISTORY, {"group": group, "scope": scope, "limit": limit}).fetchall()
+
+
+def doubt(connection: Connection, group: str, scope: str) -> str | None:
+    """Why a name may be a slip: no worker of the app has ever named it. None where all is well."""
+    known = [str(row[0]) for row in connection.execute(_KNOWN, (group,)).fetchall()]
+    if not known:
+        return f"No worker of {group} has run on this database yet."
+    if scope in known or scope.startswith("tenant:"):
+        return None
+    nearest = difflib.get_close_matches(scope, known, n=1)
+    return f"No handler of {group} has this {scope.partition(':')[0]}." + (
+        f" Did you mean {nearest[0]}?" if nearest else ""
+    )
 
 
 def group_of(connection: Connection, given: str | None) -> str:

@@ -106,7 +106,9 @@ class LimitsKeeper(DatabaseLoop):
         """Read what operators have set, then run. Raises: DatabaseError when the database does not answer."""
         with self._connect() as connection:
             self._look(connection)
-            self._add(connection, sorted(name for name in self._declared if name != ANY_TENANT))
+            handlers = self._engine.handlers.values()
+            named = {f"lane:{handler.lane}" for handler in handlers} | {f"type:{handler.type}" for handler in handlers}
+            self._add(connection, sorted((named | self._declared.keys()) - {ANY_TENANT}))
         super().start()
 
     def stop(self) -> None:

@@ -16,5 +16,6 @@ from onceward.limits l
 full join onceward.limit_states s on s.consumer_group = l.consumer_group and s.scope = l.scope
 left join shares h on h.consumer_group = coalesce(l.consumer_group, s.consumer_group)
     and h.scope = coalesce(l.scope, s.scope)
-where (%(group)s::text is null or coalesce(l.consumer_group, s.consumer_group) = %(group)s)
+where (l.scope is not null or s.declared is distinct from 'none' or s.circuit is not null or h.wanted > 0)
+    and (%(group)s::text is null or coalesce(l.consumer_group, s.consumer_group) = %(group)s)
 order by 1, 2

@@ -33,7 +33,7 @@ def run(verb: str, *arguments: str) -> str:
     if isinstance(result.exception, OncewardError):
         raise result.exception
     assert result.exit_code == 0, result.output
-    return result.stdout
+    return result.stdout if "json" in arguments else result.output
 
 
 def _typer(verb: str) -> Any:
@@ -124,6 +124,14 @@ def test_the_app_must_be_named_where_there_are_several(connection: Connection) -
         run("pause", "--lane", "a", "--app", app, "--because", "x")
     with pytest.raises(LimitError, match="There are hr, shop"):
         run("resume", "--lane", "a", "--because", "x")
+
+
+def test_a_name_that_nobody_has_is_doubted(connection: Connection) -> None:
+    options = ("--app", "hr", "--because", "x")
+    assert "No worker of hr has run" in run("pause", "--lane", "hr.mail", *options)
+    connection.execute("insert into onceward.limit_states (consumer_group, scope) values ('hr', 'lane:hr.mail')")
+    assert "Did you mean lane:hr.mail?" in run("pause", "--lane", "hr.mial", *options)
+    assert "No" not in run("resume", "--lane", "hr.mail", *options).replace("Nothing is set", "")
 
 
 def park(connection: Connection, key: str, reason: str, *, tenant: str = "acme") -> str:
