@@ -19,7 +19,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "publish": (publishing.figures,),
     "relay": (relaying.backlog,),
     "latency": (relaying.latency, end_to_end.latency),
-    "consumer": (consuming.throughput, consuming.outside, end_to_end.failures, consuming.memory),
+    "consumer": (consuming.throughput, consuming.outside, end_to_end.failures, end_to_end.long_queue, consuming.memory),
     "scheduler": (ticking.figures,),
 }
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

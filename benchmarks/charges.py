@@ -116,6 +116,13 @@ def failing(command: ChargeInvoice, ctx: Any) -> None:
     ctx.connection.execute(EFFECT, (command.job, int(command.account)))
 
 
+def queue(command: ChargeInvoice, ctx: Any) -> None:
+    """As `plain`; the first command fails until somebody has put job -1 into the table of effects."""
+    if command.job == 0 and not ctx.connection.execute("select from effect where job = -1").fetchall():
+        raise GatewayDown
+    ctx.connection.execute(EFFECT, (command.job, int(command.account)))
+
+
 def timed(command: ChargeInvoice, ctx: Any) -> None:
     """Writes down when it was called."""
     started = time.time()
@@ -131,8 +138,8 @@ async def external(command: ChargeInvoice, ctx: Any) -> None:
 
 def application(handler: str, group: str = GROUP, lane: str = LANE) -> App:
     """A group with one of the handlers above."""
-    found = App(group, retry=fixed("1s", attempts=5))
-    functions = (plain, result, batch, failing, timed, external)
+    found = App(group, retry=fixed("1s", attempts=1000 if handler == "queue" else 5))
+    functions = (plain, result, batch, failing, queue, timed, external)
     function = {each.__name__: each for each in functions}[handler]
     if handler == "external":
         found.handler(ChargeInvoice, lane=lane, mode="external", concurrency=100)(function)

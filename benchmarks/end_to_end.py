@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 
@@ -13,11 +14,12 @@ from benchmarks.consuming import check, loaded, prepare, worst
 from benchmarks.figures import Figure
 from benchmarks.measuring import Budget, Values, Variant, Watch, rounds, watched
 from benchmarks.places import Place
-from benchmarks.processes import COMMAND_LINE, running, until
+from benchmarks.processes import COMMAND_LINE, Measured, running, until
 from benchmarks.relaying import make_slot, percentile_figures, percentiles, publisher, relay
 from onceward_schemas.registry import RegistryClient
 
 RATE = 100
+PARKED = 100_000
 FAILING_KEYS = 20_000
 """As many as `charges.fails` expects: no key has two failing commands, else the key's order alone would cost seconds."""
 
@@ -61,6 +63,71 @@ def failures(place: Place, budget: Budget) -> list[Figure]:
     ]
 
 
+def long_queue(place: Place, budget: Budget) -> list[Figure]:
+    """Very many commands of one key behind one that fails: memory, order, and whether the last rounds are as quick."""
+    count = budget.count(PARKED)
+    topic = loaded(place, count, 1)
+    found = rounds({f"{count:,} parked of one key": queued(place, topic, count)}, budget, times=1)
+    [(name, series)] = found.items()
+    first, last = series.median("first_per_s"), series.median("last_per_s")
+    return [
+        Figure(
+            name=f"worker's memory with {name}",
+            ours=series.median("mb"),
+            unit="MB",
+            target=250,
+            of="ours",
+            most=True,
+            strangers=series.strangers,
+        ),
+        Figure(
+            name=f"{name}: drained in order, the last fifth",
+            ours=last,
+            unit="commands/s",
+            reference=first,
+            by="the first fifth",
+            target=0.8,
+            strangers=series.strangers,
+        ),
+    ]
+
+
+def queued(place: Place, topic: str, count: int) -> Variant:
+    """All wait for the first; then how many effects a second there were at first and at last."""
+
+    def sample(watch: Watch) -> Values:
+        with place.database() as dsn:
+            make_slot(place, dsn, by_hand=False)
+            with relay(place, dsn, by_hand=False), psycopg.connect(dsn, autocommit=True) as connection:
+                with worker(place, dsn, "queue", topic) as process:
+                    parked = "select count(*) from onceward.parked"
+                    until(lambda: _number(connection, parked) >= count - 1, 150, "the last parked command", pause=0.5)
+                    connection.execute("insert into effect values (-1, 0)")
+                    with watched(watch):
+                        until(lambda: effects(connection) > count, 150, "the last effect", pause=0.5)
+                    mb = process.peak_mb()
+                connection.execute("delete from effect where job = -1")
+                unordered = (
+                    "select count(*) from (select job, row_number() over (order by at, job) - 1 as turn from effect)"
+                )
+                if _number(connection, f"{unordered} where job <> turn"):
+                    raise RuntimeError("The commands of one key did not run in order.")
+                rows = connection.execute(
+                    "select extract(epoch from max(at) - min(at))::float8 from effect group by job < %s, job >= %s"
+                    " having min(job) = 0 or max(job) = %s order by min(job)",
+                    (count // 5, count - count // 5, count - 1),
+                ).fetchall()
+        first, last = (count / 5 / float(str(row[0])) for row in rows)
+        return {"mb": mb, "first_per_s": first, "last_per_s": last}
+
+    return sample
+
+
+def _number(connection: psycopg.Connection[tuple[object, ...]], statement: LiteralString) -> int:
+    row = connection.execute(statement).fetchone()
+    return int(str(row[0])) if row else 0
+
+
 def _allowed(count: int, per_s: float) -> float:
     """The ratio if the 20 % more executions cost what others do, and the last one waits twice for a second."""
     seconds = count / per_s
@@ -68,14 +135,16 @@ def _allowed(count: int, per_s: float) -> float:
 
 
 @contextlib.contextmanager
-def worker(place: Place, dsn: str, handler: str, topic: str) -> Iterator[None]:
+def worker(place: Place, dsn: str, handler: str, topic: str) -> Iterator[Measured]:
     """`onceward worker` with one of the handlers of `charges`."""
     group = place.unique()
     prepare(place, handler, group, topic)
     RegistryClient(place.registry).register(ChargeInvoice.SCHEMA.name, schema(topic).avro)
     bench = {"ONCEWARD_BENCH_HANDLER": handler, "ONCEWARD_BENCH_GROUP": group, "ONCEWARD_BENCH_LANE": topic}
-    with running(COMMAND_LINE, "worker", "benchmarks.charges:app", environment=place.environment(dsn) | bench):
-        yield
+    with running(
+        COMMAND_LINE, "worker", "benchmarks.charges:app", environment=place.environment(dsn) | bench
+    ) as process:
+        yield process
 
 
 def paced(place: Place, seconds: float, *, by_hand: bool) -> Variant:
