@@ -184,6 +184,7 @@ class Express:
         Raises: what psycopg raises for parameters that cannot be adapted, or where the connection is lost.
         """
         connection, pgconn = self._connection, self._pgconn
+        connection.touched = True
         prepared = connection._prepared
         if type(query) is not str or prepared._to_flush or not connection._autocommit or pgconn.status != _OK:
             return False
