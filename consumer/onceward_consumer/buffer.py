@@ -314,16 +314,23 @@ class Buffer:
             self._tell()
 
     def full(self, before: frozenset[str] = frozenset()) -> frozenset[str]:
-        """The lanes of which nothing more may be fetched now. Those that were so `before` stay so until a quarter is free."""
+        """The lanes of which nothing more may be fetched now.
+
+        Those that were so `before` stay so until a quarter is free, and where lanes share the buffer, half of what they may
+        hold: then the poller does not wait but pauses, and a pause throws away what the client has fetched ahead.
+        """
         records, size = self._bounds()
         if self._several:
             return frozenset(
                 [
                     name
                     for name, share in list(self._shares.items())
-                    if _reached(share.records, records, name in before) or _reached(share.bytes, size, name in before)
+                    if _reached(share.records, records // 2 if name in before else records, name in before)
+                    or _reached(share.bytes, size // 2 if name in before else size, name in before)
                 ]
             )
+        if before:
+            records, size = records * 3 // 4, size * 3 // 4
         full = _reached(self.records, records, bool(before)) or _reached(self.bytes, size, bool(before))
         return frozenset(self._shares) if full else frozenset()
 
@@ -336,7 +343,7 @@ class Buffer:
         return self._most_records, self._most_bytes
 
     def wait_for_room(self, timeout: float, lanes: frozenset[str]) -> bool:
-        """Wait until a quarter of what these lanes may hold is free. False after `timeout` seconds."""
+        """Wait until these lanes are not full any more. False after `timeout` seconds."""
         with self._lock:
             self._waiting_for = lanes
             found = self._room.wait_for(lambda: self.closed or self._roomy(), timeout)
@@ -393,5 +400,5 @@ class Buffer:
 
 
 def _reached(what: int, bound: int, before: bool) -> bool:
-    """Whether a bound is reached; one that was reached `before` is left at three quarters."""
-    return what > bound * 3 // 4 if before else what >= bound
+    """Whether a bound is reached; one that was reached `before` has to be gone below or met."""
+    return what > bound if before else what >= bound

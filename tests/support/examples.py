@@ -14,8 +14,8 @@ def choose() -> None:
     )
     settings.register_profile(
         "thorough",
-        max_examples=2_000,
-        stateful_step_count=100,
+        max_examples=1_000,
+        stateful_step_count=60,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

@@ -172,7 +172,7 @@ def tenant_of(delivery: Delivery) -> str | None:
 KEYS = st.sampled_from(["a", "b", "c", None])
 LANES = st.sampled_from(["urgent", "bulk"])
 KINDS = st.sampled_from(["sync", "async"])
-TENANTS = st.sampled_from([None, "acme", "bolt"])
+TENANTS = st.sampled_from([None, "acme", "bolt", "bolt"])
 
 
 class LanesMachine(RuleBasedStateMachine):
@@ -181,6 +181,7 @@ class LanesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gate = Gate()
+        self.gate.permits = {"acme": 1, "bolt": 0}
         self.lanes = Lanes({"urgent": LaneRules(weight=3), "bulk": LaneRules()}, self.gate)
         self.tenures = [Tenure(), Tenure()]
         self.number = 0
@@ -196,7 +197,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.open[self.number] = found
         self.lanes.add(found)
 
-    @rule(kind=KINDS, limit=st.integers(1, 6), only=st.none() | LANES)
+    @rule(kind=KINDS, limit=st.integers(1, 6), only=st.sampled_from([None, None, "urgent", "bulk"]))
     def take(self, kind: str, limit: int, only: str | None) -> None:
         lane = self.lanes.next([kind], only)
         if lane is None:
@@ -262,6 +263,13 @@ class LanesMachine(RuleBasedStateMachine):
         assert len(self.lanes) + len(numbers(self.running)) == len(self.open)
         waiting = [d for d in self.open.values() if d.lane == "bulk"]
         assert 0 <= self.lanes.limited.get("bulk", [0])[0] <= len(waiting)
+
+    @invariant()
+    def who_waits_for_a_limit_is_in_its_list(self) -> None:
+        behind = {id(queue): name for name, queues in self.lanes._behind.items() for queue in queues}
+        for queue in self.lanes._queues.values():
+            assert behind.get(id(queue)) == queue.limit
+            assert queue.limit is None or not (queue.busy or queue.listed)
 
     def drain(self) -> None:
         for _ in range(1000):

@@ -28,7 +28,7 @@ def test_a_lane_alone_gets_four_fifths() -> None:
     assert buffer.full() == {"a"}
 
 
-def test_a_lane_is_full_until_a_quarter_of_what_it_may_hold_is_free() -> None:
+def test_a_lane_is_full_until_half_of_what_it_may_hold_is_free() -> None:
     buffer = shared()
     fill(buffer, "a", 800)
     full = buffer.full()
