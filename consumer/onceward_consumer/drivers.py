@@ -37,7 +37,7 @@ from onceward_consumer.script import (
     Statement,
     Step,
 )
-from onceward_consumer.spans import span
+from onceward_consumer.spans import NO_SPAN, collecting, span
 from onceward_schemas.errors import TransactionError
 
 Result = TypeVar("Result")
@@ -89,6 +89,7 @@ class Driver:
         self._prefix: list[Statement] = []
         self._called: list[Item] = []
         self._began = 0.0
+        self._traced = collecting()
         self._suspects: list[Item] = []
         self._raised: BaseException | None = None
 
@@ -180,7 +181,7 @@ class Driver:
         self._calls.append(batch or (item,))
         try:
             try:
-                with span(item, self._engine, batch):
+                with span(item, self._engine, batch) if self._traced else NO_SPAN:
                     try:
                         answer = handler.function(given, context)
                         if batch:
@@ -259,6 +260,7 @@ class AsyncDriver:
         self._prefix: list[Statement] = []
         self._called: list[Item] = []
         self._began = 0.0
+        self._traced = collecting()
         self._suspects: list[Item] = []
         self._raised: BaseException | None = None
 
@@ -351,7 +353,7 @@ class AsyncDriver:
         item.started = started = time.perf_counter()
         connection.guarded, connection.touched = True, False
         try:
-            with span(item, self._engine, batch):
+            with span(item, self._engine, batch) if self._traced else NO_SPAN:
                 try:
                     answer = await call_within(handler, given, context)
                     if batch:

@@ -55,6 +55,8 @@ def verdict(item: Item, engine: Engine) -> BaseException | None:
         attempt, error = engine.given_up[item.id]
         if attempt == item.attempt:
             return error
+    if not engine.losses:
+        return None
     count = engine.losses.get(item.id, 0)
     if count >= _MOST_OVERRUNS and item.id in engine.overran:
         return OverrunError("transaction_timeout", "It runs longer than PostgreSQL lets a transaction last.")

@@ -11,7 +11,12 @@ from opentelemetry import trace
 from onceward_consumer.items import Engine, Item
 from onceward_runtime.tracing import attached
 
-_NONE: Final = nullcontext()
+NO_SPAN: Final = nullcontext()
+
+
+def collecting() -> bool:
+    """Whether somebody collects spans. Finding out reads the environment, so it is asked once for many commands."""
+    return type(trace.get_tracer_provider()) is not trace.ProxyTracerProvider
 
 
 def span(item: Item, engine: Engine, batch: Sequence[Item] = ()) -> AbstractContextManager[Any]:
@@ -20,8 +25,8 @@ def span(item: Item, engine: Engine, batch: Sequence[Item] = ()) -> AbstractCont
     That of a batch begins a trace of its own, with a link to each command's.
     """
     envelope = item.envelope
-    if envelope is None or type(trace.get_tracer_provider()) is trace.ProxyTracerProvider:
-        return _NONE
+    if envelope is None or not collecting():
+        return NO_SPAN
     attributes: dict[str, str | int] = {
         "messaging.system": "kafka",
         "messaging.destination.name": item.delivery.topic,

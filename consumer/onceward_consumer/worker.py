@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-from onceward_consumer import topics
+from onceward_consumer import garbage, topics
 from onceward_consumer.app import App
 from onceward_consumer.buffer import Buffer
 from onceward_consumer.cell_calls import CellCalls
@@ -226,6 +226,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        garbage.search_less()
         self._limits.start()
         self._crew.start()
         self._cell_runners.start()
