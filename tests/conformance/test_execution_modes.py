@@ -314,7 +314,7 @@ def fallen(stage: Stage) -> dict[str, Group]:
     process = subprocess.Popen([*command, *(group.app.name for group in groups.values())], cwd=ROOT, env=environment)
     try:
         hanging = "select count(distinct key) from called"
-        eventually(lambda: first.count(hanging) == len(MODES) or process.poll() is not None, "hanging calls", 60)
+        eventually(lambda: first.count(hanging) == len(MODES) or process.poll() is not None, "hanging calls", 120)
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGKILL)
