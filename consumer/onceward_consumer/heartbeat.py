@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from onceward_runtime.settings import Settings
 from onceward_runtime.sql import query
 from onceward_schemas.errors import DatabaseError
 
+_log = logging.getLogger("onceward.consumer")
 _BEAT: Final = query("onceward_consumer", "worker_beat")
 _DIED: Final = query("onceward_consumer", "workers_died")
 _END: Final = query("onceward_consumer", "worker_end")
@@ -98,7 +100,7 @@ class Heartbeat:
             self._beat_and_sweep()
         except BaseException as error:
             self.failure = error
-            raise
+            _log.exception("The heartbeat ended: %s", error)
 
     def _beat_and_sweep(self) -> None:
         every = min(5.0, self._lease.total_seconds() / 4)
