@@ -53,6 +53,7 @@ class Released(NamedTuple):
     """What one round did."""
 
     keys: int
+    """How many keys may have more to be run, as far as the round has seen; the next one is worth while then."""
     items: list[Item]
     others: frozenset[Kind] = frozenset()
     """Kinds of executors to which keys were left."""
@@ -169,7 +170,7 @@ def release_group(
         losses.forget(items, engine)
         if mood is not None:
             mood.note(raised=raised > 0, refused=False)
-        return Released(len({item.delivery.address for item in items}), items, others)
+        return Released(len(draining) if len(draining) >= keys else len(found.more), items, others)
     except (Exception, NeedsResultError) as error:
         over(items, engine)
         yield Rollback()
