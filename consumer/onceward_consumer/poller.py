@@ -459,7 +459,8 @@ def _be_wary(tenure: Tenure, delivery: Delivery) -> None:
 
 def _ended(error: KafkaError) -> BrokerError:
     doing = "The consumer cannot go on"
-    if "fenced" not in error.str().lower():
+    said = error.str().lower()
+    if "fenced" not in said and "instance id" not in said:
         return broker_error(error, doing)
     return BrokerError(f"{doing}: {error.str().rstrip('.')}.", remedy="Give each worker an --instance of its own.")
 

@@ -55,3 +55,24 @@ def test_the_former_of_two_with_one_name_ends_with_its_reason(
         over.set()
         usurper.join()
         later.stop()
+
+
+def test_with_the_newer_protocol_it_is_the_later_that_ends(
+    services: Services, database: str, topic_prefix: str
+) -> None:
+    app = App(app_name(topic_prefix))
+
+    @app.handler(Increment, lane=f"{topic_prefix}counter")
+    def increment(command: Increment, ctx: Any) -> None:
+        pass
+
+    group = group_of(app, services, database)
+    options: dict[str, Any] = {"instance": "one", "protocol": "consumer"}
+    with Forwarder(database, services.bootstrap), group.running(**options) as former:
+        eventually(former.ready, "ready worker")
+        with group.running(**options) as later:
+            eventually(lambda: later.ended, "end of the later")
+            assert "--instance" in str(later.error)
+        group.publish([Increment(counter="a")])
+        eventually(lambda: group.states() == {"done": 1}, "work of the former")
+        assert former.ready()
