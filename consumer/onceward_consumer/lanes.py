@@ -305,38 +305,39 @@ class Lanes:
     def drop_revoked(self) -> list[Delivery]:
         """Take out what waits from partitions that are no longer ours; busy keys stay busy."""
         dropped: list[Delivery] = []
+        ready = self._unlist()  # the head that is left may be another executor's
         behind = [queue for queues in self._behind.values() for queue in queues]
-        queues = {id(queue): queue for queue in (*self._ready(), *behind, *self._queues.values())}
+        queues = {id(queue): queue for queue in (*ready, *behind, *self._queues.values())}
         queues.update((id(queue), queue) for _, _, queue in self._resting)
-        freed = []
         for queue in queues.values():
-            keep: deque[Delivery] = deque()
-            gone = []
-            for delivery in queue.items:
-                if delivery.assignment is None or delivery.assignment.active:
-                    keep.append(delivery)
-                else:
-                    gone.append(delivery)
-                    self._lane(delivery).waiting -= 1
-            if queue.limit is not None and gone:
+            gone = [d for d in queue.items if d.assignment is not None and not d.assignment.active]
+            if not gone:
+                continue
+            if queue.limit is not None:
                 self._count_limited(queue.items, -1)
                 queue.limit = None
-                freed.append(queue)
-            queue.items = keep
+                ready.append(queue)
+            for delivery in gone:
+                self._lane(delivery).waiting -= 1
+            queue.items = deque(d for d in queue.items if d.assignment is None or d.assignment.active)
             dropped += gone
-            if not keep and not queue.busy and not queue.listed:
+        self._behind = {n: kept for n, b in self._behind.items() if (kept := deque(q for q in b if q.limit == n))}
+        for queue in ready:
+            if queue.items:
+                self._list(queue)
+            else:
                 self._forget(queue)
-        if freed:
-            self._behind = {n: kept for n, b in self._behind.items() if (kept := deque(q for q in b if q.limit == n))}
-            for queue in freed:
-                if queue.items:
-                    self._list(queue)
         return dropped
 
-    def _ready(self) -> Iterator[KeyQueue]:
+    def _unlist(self) -> list[KeyQueue]:
+        """Take all keys off the lists of those that are ready."""
+        found = []
         for lanes in self._kinds.values():
             for lane in lanes.values():
-                yield from lane.ready()
+                found += lane.clear()
+        for queue in found:
+            queue.listed = False
+        return found
 
     def heads(self) -> Iterator[Delivery]:
         """The first waiting delivery of each key."""

@@ -8,7 +8,7 @@ Tenants get a quantum of commands each (deficit round robin, design D7); a comma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -148,10 +148,14 @@ class Lane:
         if tenant.credit <= 0 and tenant.queues:
             self.turn.rotate(-1)
 
-    def ready(self) -> Iterator[KeyQueue]:
-        """All ready keys."""
-        for tenant in self.turn:
-            yield from tenant.queues
+    def clear(self) -> list[KeyQueue]:
+        """Take out all ready keys, in their order."""
+        found = [queue for tenant in self.turn for queue in tenant.queues]
+        self.turn.clear()
+        self.keys = 0
+        self._plain = Tenant(None)
+        self._tenants = {None: self._plain}
+        return found
 
     def learn(self, count: int, seconds: float) -> None:
         """A runner needed so long for so many commands."""

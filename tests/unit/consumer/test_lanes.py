@@ -92,6 +92,15 @@ def test_a_partition_that_comes_back_waits_for_the_old_runner() -> None:
     assert numbers(lanes.take("sync", 10)[0]) == [0]
 
 
+def test_after_a_revocation_a_key_is_its_new_heads_executors() -> None:
+    lanes, old = Lanes(), Tenure()
+    lanes.add(delivery("a", 0, kind="async", tenure=old))
+    old.active = False
+    lanes.drop_revoked()
+    lanes.add(delivery("a", 0, kind="sync", tenure=Tenure()))
+    assert numbers(lanes.take("sync", 1)[0]) == [0]
+
+
 def test_what_must_run_again_comes_first() -> None:
     lanes = Lanes()
     for number in range(4):
