@@ -12,7 +12,6 @@ import resource
 import time
 
 from benchmarks.charges import application
-from onceward_consumer import collector
 from onceward_consumer.worker import Worker, WorkerOptions
 from onceward_runtime import settings
 
@@ -34,7 +33,6 @@ def main() -> None:
     parser.add_argument("--group-size", type=int, default=defaults.group_size)
     parser.add_argument("--seconds", type=float, default=120.0)
     given = parser.parse_args()
-    collector.calm()  # as `onceward worker` does
     options = WorkerOptions(threads=given.threads, group_size=given.group_size)
     worker = Worker(application(given.handler, given.group, given.lane), settings.load(), options)
     worker.start()

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from onceward_cli.loading import load_app
-from onceward_consumer import collector
 from onceward_consumer.housekeeping import Housekeeping
 from onceward_consumer.run_keeper import RunKeeper
 from onceward_consumer.worker import Worker, WorkerOptions
@@ -53,7 +52,6 @@ def worker(
     """Run the handlers of an application. SIGTERM finishes what has begun; a second one ends at once and loses nothing."""
     found = settings.load()
     log.configure(found)
-    collector.calm()
     application = load_app(target)
     options = WorkerOptions(threads=threads, tasks=tasks, processes=processes, group_size=group_size, instance=instance)
     if protocol is not None:
