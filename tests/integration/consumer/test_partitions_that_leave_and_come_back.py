@@ -95,7 +95,7 @@ def test_what_ends_within_the_wait_is_committed_and_not_looked_at_again(
     services: Services, database: str, topic_prefix: str, watched: Watched
 ) -> None:
     group = build(services, database, topic_prefix, watched)
-    watched.seconds = 0.1
+    watched.seconds = 0.5
     with Forwarder(database, services.bootstrap), group.running(threads=KEYS, group_size=1) as first:
         eventually(first.ready, "ready worker")
         everything = share(first)
@@ -103,6 +103,7 @@ def test_what_ends_within_the_wait_is_committed_and_not_looked_at_again(
         eventually(lambda: group.states().get("done", 0) > KEYS, "work under way")
         with group.running(threads=KEYS, group_size=1) as second:
             eventually(lambda: share(second) and share(first) < everything, "share of the second")
+            assert group.states()["done"] < 10 * KEYS, "it was in the middle of it"
             eventually(lambda: group.states() == {"done": 12 * KEYS} and group.settled(), "end")
     assert in_order(group, 12)
     assert not watched.together
