@@ -90,14 +90,15 @@ def _known(items: Sequence[Item], claimed: Answer, engine: Engine) -> Script[Non
                 _check_age(item, oldest)
         return
     fresh = {row[0] for row in claimed.rows}
+    taken: set[UUID] = set()
     seen = []
     for item in items:
-        if item.id in fresh:
-            fresh.discard(item.id)
+        if item.id in fresh and item.id not in taken:
+            taken.add(item.id)
             _check_age(item, oldest)
         else:
             seen.append(item)
-    yield from _look(seen, engine)
+    yield from _look(seen, engine, taken)
 
 
 def _check_age(item: Item, oldest_ms: int) -> None:
@@ -108,11 +109,12 @@ def _check_age(item: Item, oldest_ms: int) -> None:
         item.outcome = BEYOND_LEDGER
 
 
-def _look(seen: Sequence[Item], engine: Engine) -> Script[None]:
+def _look(seen: Sequence[Item], engine: Engine, taken: Iterable[UUID] = ()) -> Script[None]:
+    """Decide by the rows of the ledger. Commands `taken` by this claim have their record already; others are duplicates."""
     ids = sorted({item.id for item in seen})
     [answer] = yield Fetch([written(Statement(_LOOK, (engine.group, ids)))])
     rows = {row[0]: ledger.Known(*row) for row in answer.rows}
-    decided: set[UUID] = set()
+    decided = set(taken)
     for item in seen:
         row = rows.get(item.id)
         if row is None or item.id in decided:
