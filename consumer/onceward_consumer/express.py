@@ -23,6 +23,9 @@ from psycopg.adapt import AdaptersMap, Transformer
 _OK: Final = pq.ConnStatus.OK
 _BAD: Final = pq.ConnStatus.BAD
 _COMMAND_OK: Final = pq.ExecStatus.COMMAND_OK
+_TUPLES_OK: Final = pq.ExecStatus.TUPLES_OK
+_WELL: Final = frozenset({_COMMAND_OK, _TUPLES_OK})
+_PIPELINE_SYNC: Final = pq.ExecStatus.PIPELINE_SYNC
 _FATAL_ERROR: Final = pq.ExecStatus.FATAL_ERROR
 _ENDS_ITSELF: Final = frozenset(
     {pq.ExecStatus.PIPELINE_SYNC, pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH}
@@ -118,12 +121,14 @@ class LightCursor:
 
     @property
     def _tx(self) -> Any:
-        """Made for the first statement that returns rows."""
+        """Made when the first row is wanted."""
         try:
             return _TX.__get__(self)
         except AttributeError:
-            made = Transformer(self._conn)  # type: ignore[attr-defined]
-            _TX.__set__(self, made)
+            cursor: Any = self
+            made = Transformer(cursor._conn)
+            made.set_pgresult(cursor.pgresult)
+            _TX.__set__(cursor, made)
             return made
 
     @_tx.setter
@@ -148,16 +153,21 @@ class LightCursor:
                 _TX.__delete__(cursor)
         cursor._last_query = query
 
-    def arrived(self, results: list[Any]) -> None:
-        """Take the result of a statement that returns no rows."""
+    def arrived(self, results: list[Any], status: int) -> None:
+        """Take the result of a statement that went well. What loads rows is made when somebody wants them."""
         cursor: Any = self
         if cursor._execmany_returning is not None:
             cursor._set_results(results)
             return
         [result] = cursor._results = results
+        if status == _TUPLES_OK:
+            with suppress(AttributeError):
+                _TX.__delete__(cursor)
+            cursor._rowcount = result.ntuples
+        else:
+            count = result.command_tuples
+            cursor._rowcount = -1 if count is None else count
         cursor.pgresult = result
-        count = result.command_tuples
-        cursor._rowcount = -1 if count is None else count
         cursor._statusmessage = result.command_status
         cursor._make_row = cursor._row_factory(cursor)
 
@@ -241,6 +251,7 @@ class Express:
         pipeline = connection._pipeline
         try:
             self.sync()
+            self._notice()
         finally:
             pipeline.level -= 1
             if pipeline.level == 0:
@@ -253,7 +264,6 @@ class Express:
         pipeline = self._connection._pipeline
         pipeline._enqueue_sync()
         self.receive()
-        self._notice()
 
     def fetch(self) -> None:
         """Wait for everything in the pipeline. Raises: the first error."""
@@ -283,8 +293,12 @@ class Express:
         while pending and (results := self._results()):
             queued = pending.popleft()
             try:
-                if queued is not None and queued[1] is None and results[0].status == _COMMAND_OK:
-                    queued[0].arrived(results)
+                status = results[0].status
+                if queued is None:
+                    if status not in (_COMMAND_OK, _PIPELINE_SYNC):
+                        pipeline._process_results(queued, results)
+                elif queued[1] is None and status in _WELL:
+                    queued[0].arrived(results, status)
                 else:
                     pipeline._process_results(queued, results)
             except psycopg.Error as error:

@@ -15,7 +15,7 @@ def observe_all(histogram: Histogram, amounts: Sequence[float]) -> None:
     """
     bounds = getattr(histogram, "_upper_bounds", None)
     buckets, total = getattr(histogram, "_buckets", None), getattr(histogram, "_sum", None)
-    if bounds is None or buckets is None or total is None or len(bounds) != len(buckets) or len(amounts) < 4:
+    if bounds is None or buckets is None or total is None or len(bounds) != len(buckets):
         for amount in amounts:
             histogram.observe(amount)
         return
