@@ -88,4 +88,4 @@ class ARelayReadsTransactions(RuleBasedStateMachine):
 
 
 TestPositions = ARelayReadsTransactions.TestCase
-TestPositions.settings = settings(max_examples=35, deadline=None)
+TestPositions.settings = settings()

@@ -16,7 +16,7 @@ CODEC = Codec(MemoryRegistry(Charge, Increment, Settle), [Charge, Increment, Set
 
 
 @given(commands_of(Charge))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_command_with_every_type_comes_back_equal(command: Charge) -> None:
     decoded = CODEC.decode(CODEC.encode(command))
     assert decoded == command
@@ -24,7 +24,7 @@ def test_a_command_with_every_type_comes_back_equal(command: Charge) -> None:
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_command_of_any_schema_comes_back_equal(data: st.DataObject) -> None:
     avro = avro_command([{"name": f"f{n}", "type": data.draw(types_of_fields())} for n in range(3)])
     with generated(avro) as module:
