@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceward_consumer.app import App
-    from onceward_consumer.breakers import Breaker
     from onceward_consumer.batch_context import AsyncBatchContext, BatchContext
+    from onceward_consumer.breakers import Breaker
     from onceward_consumer.context import AsyncContext, Context
     from onceward_consumer.failures import Discard, Reject, Retry
+    from onceward_consumer.guard import Ceiling
     from onceward_consumer.policy import RetryPolicy, exponential, fixed, never
     from onceward_consumer.runs import Runs, StartedRun
     from onceward_producer.default import outbox
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncContext",
     "BatchContext",
     "Breaker",
+    "Ceiling",
     "Command",
     "Context",
     "Discard",
@@ -59,6 +61,7 @@ _HOMES = {
     "AsyncContext": "onceward_consumer.context:AsyncContext",
     "Breaker": "onceward_consumer.breakers:Breaker",
     "BatchContext": "onceward_consumer.batch_context:BatchContext",
+    "Ceiling": "onceward_consumer.guard:Ceiling",
     "Command": "onceward_schemas.command:Command",
     "Context": "onceward_consumer.context:Context",
     "Discard": "onceward_consumer.failures:Discard",

@@ -21,6 +21,7 @@ from onceward_consumer import limits
 from onceward_consumer.breakers import Breaker
 from onceward_consumer.durations import Duration, duration
 from onceward_consumer.failures import Discard, Reject, Retry, Rules
+from onceward_consumer.guard import Ceiling
 from onceward_consumer.handlers import Executor, Handler, Mode, Order
 from onceward_consumer.policy import RetryPolicy, exponential
 from onceward_consumer.runs import Runs
@@ -38,6 +39,7 @@ _ORDERS = typing.get_args(Order)
 _EXECUTORS = typing.get_args(Executor)
 _TYPE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DEFAULT_RETRY = exponential("1s", "10m", attempts=8, within="6h")
+_DEFAULT_CEILING = Ceiling()
 _DEFAULT_CONCURRENCY = 16
 _LANE_DEFAULTS = LaneRules()
 _MOST_WEIGHT = 1_000
@@ -74,11 +76,15 @@ class App:
         order: Order = "retry",
         max_runtime: Duration | None = None,
         ignores: Iterable[str] = (),
+        dead_letters: Ceiling | None = _DEFAULT_CEILING,
     ) -> None:
         """Name the group. `retry`, `order` and `max_runtime` are what handlers get that do not say otherwise.
 
         `ignores` names types on the app's lanes that other groups handle: this one skips their records. Any other type
         without a handler is parked, and its key waits until a worker has the handler.
+
+        `dead_letters` says how many of one type may follow each other before a worker takes them for the sign of an outage,
+        and parks the others until it is over. None lets all pass.
 
         Raises: AppError.
         """
@@ -88,6 +94,8 @@ class App:
         self._max_runtime = None if max_runtime is None else duration(max_runtime, "max_runtime")
         self.ignores = _type_names(ignores)
         """Types that are left to other groups."""
+        self.dead_letters = _ceiling(dead_letters)
+        """How many may follow each other."""
         self._handlers: dict[str, Handler] = {}
         self._lane_rules: dict[str, LaneRules] = {}
         self._limits: dict[str, limits.Limit] = {}
@@ -397,6 +405,12 @@ def _classifier(value: Any, type_name: str) -> Any:
             f"{type_name}: classify is {value!r:.60}.",
             remedy="Pass a plain function of one exception that returns a Retry, Discard, Reject or None.",
         )
+    return value
+
+
+def _ceiling(value: Any) -> Ceiling | None:
+    if value is not None and not isinstance(value, Ceiling):
+        raise AppError(f"dead_letters is {value!r:.60}.", remedy="Pass a Ceiling, or None for no ceiling.")
     return value
 
 

@@ -143,7 +143,7 @@ def to_call(items: Sequence[Item], engine: Engine, verdicts: Verdicts) -> Sequen
             if error is None:
                 called.append(item)
                 continue
-            item.outcome = outcome_of(error, item, engine.clock.latest())
+            item.outcome = outcome_of(error, item, engine)
         stops(item, stopped)
     return called
 

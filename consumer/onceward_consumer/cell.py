@@ -18,7 +18,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,6 +60,7 @@ from onceward_consumer.drivers import AsyncDriver, Driver
 from onceward_consumer.executors import LOST, script_of
 from onceward_consumer.failure_outcomes import outcome_of
 from onceward_consumer.failures import OverrunError
+from onceward_consumer.guard import Guard
 from onceward_consumer.handlers import Handler, call_within
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.losses import SessionTimedOutError
@@ -66,6 +68,7 @@ from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Done
 from onceward_consumer.redaction import describe
 from onceward_consumer.release import Released, release_group
+from onceward_consumer.reports import tell_guard
 from onceward_consumer.script import STEERING, EscapedError, Script
 from onceward_consumer.spans import span
 from onceward_runtime import log, postgres
@@ -113,6 +116,7 @@ class Server:
             reach=setup.reach,
             lock_timeout=setup.lock_timeout,
             transaction_timeout=setup.transaction_timeout,
+            guard=Guard(app.dead_letters, tell_guard(setup.group)),
         )
         codec.preload()
         self._mood = Mood()
@@ -157,6 +161,7 @@ class Server:
         items = [self._item(each) for each in request.deliveries]
         handler = items[0].handler
         self._run(lambda: script_of(items, self._engine, self._mood), handler is not None and handler.is_async)
+        self._note(items)
         return GroupReply([reply_of(item) for item in items])
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
@@ -164,8 +169,14 @@ class Server:
             handler.is_async for handler in self._engine.handlers.values() if kind_of(handler) == request.kind
         )
         done = self._run(lambda: self._round(request), is_async)
+        self._note(done.items)
         items = [(sent(item.delivery, payload=False), reply_of(item)) for item in done.items]
         return ReleaseReply(done.keys, items, done.others)
+
+    def _note(self, items: Sequence[Item]) -> None:
+        ended = Counter(item.handler.type for item in items if item.handler and isinstance(item.outcome, Done))
+        for name, count in ended.items():
+            self._engine.guard.succeeded(name, count, time.monotonic())
 
     def _round(self, request: ReleaseRequest) -> Script[Released]:
         if request.single:
@@ -219,10 +230,11 @@ class Server:
                     except STEERING as error:
                         raise EscapedError(describe(error)) from error
             item.outcome = Done()
+            self._engine.guard.succeeded(handler.type, 1, time.monotonic())
         except BaseException as error:
             for name in LEFT:
                 setattr(item, name, [])
-            item.outcome = outcome_of(error, item, self._engine.clock.latest())
+            item.outcome = outcome_of(error, item, self._engine)
 
 
 def _noted(function: Callable[..., Any], number: int, handler: Handler, slate: Slate) -> Callable[..., Any]:

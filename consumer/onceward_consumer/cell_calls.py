@@ -68,7 +68,7 @@ class CellCalls:
                 outcome = self._ask(item)
             except CellOverranError:
                 assert item.handler is not None
-                outcome = outcome_of(too_long(item.handler), item, self._engine.clock.latest())
+                outcome = outcome_of(too_long(item.handler), item, self._engine)
             except CellDiedError as death:
                 if self._cells.closed:
                     break

@@ -157,7 +157,7 @@ class Desk:
     async def _refuse(self, item: Item, error: BaseException) -> None:
         item.drafts, item.run_items = [], []
         if not isinstance(item.outcome, Busy):
-            item.outcome = outcome_of(error, item, self._engine.clock.latest())
+            item.outcome = outcome_of(error, item, self._engine)
         try:
             await self.transact(_repeatable(complete, [item], self._engine), refusable=True)
         except RefusedError:

@@ -239,7 +239,7 @@ class ExternalRunner:
         if not item.ordered:
             return None
         strict = isinstance(outcome, Dead) and self._handler.order == "strict"
-        return Parked("held") if isinstance(outcome, Failed) or strict else None
+        return Parked("held") if isinstance(outcome, Failed) or strict or item.unresolved else None
 
     async def _execute(self, item: Item) -> None:
         """Call the handler and set the outcome."""
@@ -261,7 +261,7 @@ class ExternalRunner:
                     if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
                         self._called(item, error)
                         item.drafts, item.run_items = [], []
-                        item.outcome = outcome_of(error, item, self._engine.clock.latest())
+                        item.outcome = outcome_of(error, item, self._engine)
                     elif not self._stopping or (self._threads is not None and not self._in_cell(item)):
                         raise
                     else:

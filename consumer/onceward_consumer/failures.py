@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeAlias
@@ -75,6 +75,8 @@ class Permanent:
     """Final at once."""
 
     reason: str
+    decided: bool = field(default=False, compare=False, repr=False)
+    """The service's code said so itself."""
 
 
 Verdict: TypeAlias = Transient | Permanent | Discarded
@@ -154,7 +156,7 @@ def _judge(error: BaseException, rules: Rules, now: datetime, depth: int) -> Ver
         case Discard():
             return Discarded(error.reason)
         case Reject():
-            return Permanent(error.reason)
+            return Permanent(error.reason, decided=True)
         case _ if rules.classify is not None and (verdict := _asked(error, rules.classify)) is not None:
             return verdict
         case _ if isinstance(error, rules.permanent):
@@ -183,7 +185,7 @@ def _asked(error: BaseException, classify: Callable[[BaseException], Any]) -> Ve
         case Discard():
             return Discarded(said.reason)
         case Reject():
-            return Permanent(said.reason)
+            return Permanent(said.reason, decided=True)
     return Transient("classify_failed")
 
 

@@ -107,7 +107,7 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
         if item.outcome is None:
             known = judged or losses.verdict(item, engine)
             if known is not None:
-                item.outcome = outcome_of(known, item, engine.clock.latest())
+                item.outcome = outcome_of(known, item, engine)
             else:
                 try:
                     yield Call(item, savepoint)
@@ -120,7 +120,7 @@ def call_all(items: Sequence[Item], engine: Engine, mode: Mode, judged: BaseExce
                         _consider(error, mode)
                         failures += 1
                     item.drafts, item.run_items = [], []
-                    item.outcome = outcome_of(error, item, engine.clock.latest())
+                    item.outcome = outcome_of(error, item, engine)
         stops(item, stopped)
     return failures
 

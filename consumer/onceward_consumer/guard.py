@@ -1,13 +1,14 @@
 """Keeps an outage, or a deployment that breaks a handler, from pouring a whole lane into its dead-letter topic.
 
-While nearly everything of a type dies, its would-be dead letters are parked at no cost instead, and probes find out when it is
-over. What a handler rejects itself (`Reject`) is its own decision and passes. Each worker judges by what it sees. Pure.
+While nearly everything of a type dies, its would-be dead letters are parked at no cost instead (`guarded` sends them round
+again). What a handler rejects itself (`Reject`) is its own decision and passes. Each worker judges by what it sees. Pure.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -18,7 +19,6 @@ from onceward_schemas.errors import AppError
 
 GUARDED: Final = "dead_letters_guarded"
 """The reason with which a would-be dead letter is parked."""
-_PROBE_SECONDS: Final = 15.0
 _FORGIVEN_SECONDS: Final = 3600.0
 _MOST_SUCCESSES: Final = 100
 _MOST_JUDGED: Final = 1_000
@@ -79,7 +79,7 @@ class _Recent:
 class _Type:
     """What a worker has seen of one type."""
 
-    __slots__ = ("dead", "done", "good", "judged", "needed", "probe_at", "row", "tripped")
+    __slots__ = ("dead", "done", "good", "judged", "needed", "row", "tripped")
 
     def __init__(self, seconds: float) -> None:
         self.dead = _Recent(seconds)
@@ -90,15 +90,17 @@ class _Type:
         """The last that passed: one whose transaction is run again is counted once."""
         self.tripped = False
         self.good = self.needed = 0
-        self.probe_at = 0.0
 
 
 class Guard:
     """Used by all threads of a worker; `now` is in seconds on a monotonic clock."""
 
-    def __init__(self, ceiling: Ceiling | None) -> None:
-        """Without a ceiling every dead letter passes."""
+    def __init__(
+        self, ceiling: Ceiling | None, on_change: Callable[[str, bool], None] = lambda type_name, tripped: None
+    ) -> None:
+        """Without a ceiling every dead letter passes. `on_change` is told the type, and whether it is under guard now."""
         self._ceiling = ceiling
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._types: dict[str, _Type] = {}
         self._ended: dict[str, float] = {}
@@ -129,6 +131,7 @@ class Guard:
             ended = seen.dead.total + seen.done.total
             if seen.row >= ceiling.consecutive or (ended >= ceiling.least and seen.dead.total >= ceiling.ratio * ended):
                 self._trip(type_name, seen, ceiling, now)
+                self._on_change(type_name, True)
                 return False
             seen.row += 1
             seen.dead.add(1, now)
@@ -154,23 +157,13 @@ class Guard:
             needed = seen.needed
             seen = self._types[type_name] = _Type(ceiling.window.total_seconds())
             seen.needed, self._ended[type_name] = needed, now
+            self._on_change(type_name, False)
             return True
 
     def tripped(self) -> list[str]:
         """The types whose dead letters are held back."""
         with self._lock:
             return sorted(name for name, seen in self._types.items() if seen.tripped)
-
-    def room(self, type_name: str, now: float) -> int:
-        """How many parked commands of a type may be tried now: all (-1), or while it is under guard a probe now and then."""
-        with self._lock:
-            seen = self._types.get(type_name)
-            if seen is None or not seen.tripped:
-                return -1
-            if now < seen.probe_at:
-                return 0
-            seen.probe_at = now + _PROBE_SECONDS
-            return 1
 
     def _seen(self, type_name: str, ceiling: Ceiling) -> _Type:
         seen = self._types.get(type_name)
@@ -182,4 +175,3 @@ class Guard:
         again = seen.needed and now - self._ended[type_name] < _FORGIVEN_SECONDS
         seen.tripped, seen.good = True, 0
         seen.needed = min(seen.needed * 2, _MOST_SUCCESSES) if again else ceiling.successes
-        seen.probe_at = now + _PROBE_SECONDS

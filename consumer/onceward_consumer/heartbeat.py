@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 
 from onceward_consumer.gauges import Gauges
+from onceward_consumer.guarded import Guarded
 from onceward_consumer.items import Engine
 from onceward_consumer.parked import requeue_resolved
 from onceward_consumer.release import Wakeups
@@ -106,6 +107,7 @@ class Heartbeat:
         every = min(5.0, self._lease.total_seconds() / 4)
         beat_at = time.monotonic() + every
         requeue_at = count_at = time.monotonic()
+        guarded = Guarded(self._engine)
         while not self._stopping.wait(_SWEEP_SECONDS):
             self._gauges.memory()
             try:
@@ -120,6 +122,7 @@ class Heartbeat:
                 if time.monotonic() >= requeue_at:
                     requeue_at = time.monotonic() + _REQUEUE_SECONDS
                     requeue_resolved(self._connection, self._engine)
+                guarded.requeue(self._connection, time.monotonic())
                 if time.monotonic() >= count_at:
                     count_at = time.monotonic() + _COUNT_SECONDS
                     self._gauges.database(self._connection)

@@ -11,6 +11,7 @@ from uuid import UUID
 from onceward_consumer.clocks import DatabaseClock
 from onceward_consumer.deaths import Deaths
 from onceward_consumer.deliveries import Delivery
+from onceward_consumer.guard import GUARDED, Guard
 from onceward_consumer.handlers import Handler
 from onceward_consumer.hands import Hands
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Outcome, Parked, Round
@@ -30,7 +31,7 @@ RESOLVABLE = frozenset({"unknown_type", "schema_missing"})
 """Reasons for which a record is parked, since a deployment or a registration can resolve them."""
 LIMITED = frozenset({"throttled", "paused", "breaker_open", "over_quota"})
 """Reasons for which a record is parked that could run but for a limit (throttles). It heads its key like the others."""
-_UNRESOLVED = RESOLVABLE | LIMITED
+_UNRESOLVED = RESOLVABLE | LIMITED | {GUARDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Engine:
     transaction_timeout: timedelta = timedelta(seconds=60)
     hands: Hands = field(default_factory=Hands)
     """The external commands that this worker runs."""
+    guard: Guard = field(default_factory=lambda: Guard(None))
+    """Says whether another dead letter may be written."""
     limiter: Limiter | None = None
     """The limits that hold for this worker."""
 

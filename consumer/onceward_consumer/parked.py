@@ -46,9 +46,7 @@ def requeue_resolved(connection: psycopg.Connection[Any], engine: Engine) -> int
     return total
 
 
-def requeue(
-    connection: psycopg.Connection[Any], rows: Sequence[Any], engine: Engine, *, discard: bool = False
-) -> int:
+def requeue(connection: psycopg.Connection[Any], rows: Sequence[Any], engine: Engine, *, discard: bool = False) -> int:
     """Send rows of parked_resolvable round, within the caller's transaction, where they can be run now."""
     items: dict[Any, Item] = {}
     for row in rows:

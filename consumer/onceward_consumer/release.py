@@ -189,7 +189,7 @@ def release_group(
             refused = Judged(items[0].id, None, describe(error))
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=refused)))
         if not isinstance(error, PASSING):
-            verdict = Judged(items[0].id, outcome_of(error, items[0], engine.clock.latest()))
+            verdict = Judged(items[0].id, outcome_of(error, items[0], engine))
             return _also(others, (yield from release_group(engine, kind, keys=1, per_key=1, judged=verdict)))
         yield Begin(False)
         yield Execute([turn(dict.fromkeys(draining, 0), engine)])

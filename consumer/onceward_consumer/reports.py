@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -43,11 +43,23 @@ def report(items: Sequence[Item], engine: Engine) -> None:
     for (lane, name), some in _by_type(items).items():
         for kind, count in Counter([type(item.outcome) for item in some]).items():
             events.COMMANDS.labels(lane, name, _NAMES[kind]).inc(count)
+            if kind is Done:
+                engine.guard.succeeded(name, count, time.monotonic())
         if called := [item for item in some if item.started]:
             _measure(called, lane, name)
     for item in items:
         if type(item.outcome) is not Done or item.crashed:
             _tell(item, _name(item), engine)
+
+
+def tell_guard(group: str) -> Callable[[str, bool], None]:
+    """What is told when a type's dead letters begin to be held back, and when that is over."""
+
+    def tell(type_name: str, tripped: bool) -> None:
+        events.DEAD_LETTERS_GUARDED.labels(group, type_name).set(tripped)
+        log.emit(events.GUARD_TRIPPED if tripped else events.GUARD_ENDED, group=group, type=type_name)
+
+    return tell
 
 
 def _by_type(items: Sequence[Item]) -> dict[tuple[str, str], list[Item]]:

@@ -28,6 +28,7 @@ from onceward_consumer.crew import Crew
 from onceward_consumer.event_loop import LoopThread
 from onceward_consumer.executors import ThreadRunner, kinds_of
 from onceward_consumer.gauges import Gauges, Load
+from onceward_consumer.guard import Guard
 from onceward_consumer.heartbeat import Heartbeat
 from onceward_consumer.housekeeping import RETENTION
 from onceward_consumer.items import Engine
@@ -38,6 +39,7 @@ from onceward_consumer.limits_keeper import LimitsKeeper
 from onceward_consumer.moods import Mood
 from onceward_consumer.poller import Poller
 from onceward_consumer.release import Place, Wakeups
+from onceward_consumer.reports import tell_guard
 from onceward_consumer.tenures import Marks, TopicIds
 from onceward_consumer.turns import kept_runners
 from onceward_runtime import events, kafka, log, migrate, postgres
@@ -154,6 +156,7 @@ class Worker:
             lock_timeout=self._options.lock_timeout,
             transaction_timeout=self._options.transaction_timeout,
             limiter=(limiter := Limiter(str(self.incarnation))),
+            guard=Guard(app.dead_letters, tell_guard(app.name)),
         )
         self._kinds = kinds_of(self._engine)
         self._wakeups = Wakeups(self._kinds)

@@ -87,6 +87,13 @@ COMMAND_PARKED = _event("command.parked", "info", "A command waits in PostgreSQL
 COMMAND_CRASHED = _event(
     "command.crashed", "warning", "The worker that ran a command is gone; the command was taken over.", *_COMMAND
 )
+GUARD_TRIPPED = _event(
+    "guard.tripped",
+    "error",
+    "Nearly everything of a type dies: its would-be dead letters are parked (dead_letters_guarded) until it is over.",
+    *("group", "type"),
+)
+GUARD_ENDED = _event("guard.ended", "info", "A type's dead letters pass again.", "group", "type")
 RECORD_UNREADABLE = _event(
     "record.unreadable",
     "error",
@@ -293,6 +300,9 @@ LIMIT_REFUSALS = _counter(
     "onceward_limit_refusals_total",
     "Keys that met a limit: throttled, over_quota (a tenant's), paused or breaker_open.",
     *("group", "limit", "reason"),
+)
+DEAD_LETTERS_GUARDED = _gauge(
+    "onceward_dead_letters_guarded", "1 while this worker holds a type's dead letters back.", "group", "type"
 )
 BREAKER_STATE = _gauge(
     "onceward_breaker_state", "0 closed, 1 probing, 2 open; the same in all workers.", "group", "destination"

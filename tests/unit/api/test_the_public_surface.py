@@ -16,6 +16,7 @@ NAMES = [
     "AsyncContext",
     "BatchContext",
     "Breaker",
+    "Ceiling",
     "Command",
     "Context",
     "Discard",

@@ -64,18 +64,18 @@ def test_one_whose_transaction_is_run_again_counts_once() -> None:
 def test_types_are_apart() -> None:
     guard = tripped()
     assert guard.admits("shop.Refund", UUID(int=1), 0.0)
-    assert guard.room("shop.Refund", 0.0) == -1
 
 
-def test_probes_come_one_at_a_time_and_successes_in_a_row_end_it() -> None:
-    guard = tripped()
-    assert [guard.room(PAY, at) for at in (0.0, 15.0, 15.1, 31.0)] == [0, 1, 0, 1]
+def test_successes_in_a_row_end_it_and_both_changes_are_told() -> None:
+    told: list[tuple[str, bool]] = []
+    guard = Guard(Ceiling(consecutive=5), lambda *change: told.append(change))
+    assert [guard.admits(PAY, each, 0.0) for each in ids(6)] == [True] * 5 + [False]
     guard.succeeded(PAY, 2, 31.0)
     assert not guard.admits(PAY, UUID(int=50), 32.0)
     assert not guard.succeeded(PAY, 2, 33.0)
     assert guard.succeeded(PAY, 1, 34.0)
     assert guard.tripped() == []
-    assert guard.room(PAY, 34.0) == -1
+    assert told == [(PAY, True), (PAY, False)]
 
 
 def test_one_that_comes_back_needs_twice_the_successes_until_an_hour_has_passed() -> None:
