@@ -37,8 +37,11 @@ def test_workers_cut_off_from_their_servers_lose_and_repeat_nothing(
         try:
             with Forwarder(dsn, servers.services.bootstrap), trial.writer.flowing(100):
                 doors = [trial.fleet.start_worker().door for _ in servers.doors]
-                eventually(lambda: trial.group.count("select count(*) from onceward.workers") == 3, "three workers")
-                eventually(trial.ended, "command that has ended")
+                eventually(
+                    lambda: len({effect.pid for effect in trial.evidence().effects}) == len(doors),
+                    "effects of all workers",
+                    60,
+                )
                 first, second, third = (door for door in doors if door is not None)
                 first.kafka.stall()
                 second.postgres.stall()
