@@ -414,7 +414,7 @@ class Worker:
             self._app.name,
             protocol=options.protocol or self._settings.kafka_group_protocol,
             session_timeout=options.session_timeout,
-            **{
+            more={
                 "max.poll.interval.ms": max(300_000, session),
                 "auto.offset.reset": "error",  # where to begin is never left to the client
                 "topic.metadata.refresh.interval.ms": 10_000,

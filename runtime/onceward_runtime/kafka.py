@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -69,14 +69,14 @@ def producer_config(settings: Settings, **more: Any) -> dict[str, Any]:
 def consumer_config(
     settings: Settings,
     group: str,
+    more: Mapping[str, Any] | None = None,
     *,
     protocol: Literal["classic", "consumer"] = "classic",
     session_timeout: timedelta = timedelta(seconds=45),
-    **more: Any,
 ) -> dict[str, Any]:
     """Return a consumer's configuration: from the earliest offset, commits by hand, cooperative rebalancing.
 
-    With the protocol `consumer` the broker knows the session time-out and who gets what, and a client must not say so.
+    `more` goes before all that. With the protocol `consumer` the broker knows the session time-out and who gets what, and a client must not say so.
     """
     session = round(session_timeout.total_seconds() * 1000)
     classic = {
@@ -91,7 +91,7 @@ def consumer_config(
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
         **(classic if protocol == "classic" else {}),
-        **more,
+        **(more or {}),
     }
 
 

@@ -87,7 +87,7 @@ class Leadership:
         config = kafka.consumer_config(
             self._settings,
             group,
-            **{
+            {
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 1_500,
                 "max.poll.interval.ms": 10_000,

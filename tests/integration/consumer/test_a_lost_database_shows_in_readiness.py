@@ -35,7 +35,9 @@ def test_the_loop_knows_of_it(mode: Mode) -> None:
     engine = dataclasses.replace(engine, handlers={handler.type: handler})
     wakeups = Wakeups(kinds_of(engine))
     buffer = Buffer(most_records=10, most_bytes=1000, runners=1)
-    loop = LoopThread(engine, buffer, wakeups, Mood(), open_=away, tasks=1, group_size=1, leased=lambda: True)
+    loop = LoopThread(
+        engine, buffer, wakeups, Mood(), open_=away, tasks=1, kept=[None], group_size=1, leased=lambda: True
+    )
     assert not loop.lost
     loop.start()
     try:

@@ -27,7 +27,7 @@ def test_producers_are_idempotent_and_partition_as_java_does() -> None:
 
 
 def test_consumers_commit_by_hand_from_the_earliest_offset() -> None:
-    found = kafka.consumer_config(SETTINGS, "g", **{"max.poll.interval.ms": 60_000})
+    found = kafka.consumer_config(SETTINGS, "g", {"max.poll.interval.ms": 60_000})
     assert found["group.id"] == "g"
     assert found["enable.auto.commit"] is False
     assert found["auto.offset.reset"] == "earliest"
