@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import tuple_row
 
 from onceward_consumer.express import Adapters, Express, LightCursor, learn
 from onceward_schemas.errors import TransactionError
@@ -307,6 +308,15 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
 
     async def tpc_begin(self, *arguments: Any) -> NoReturn:
         raise misuse("tpc_begin()")
+
+
+def renew(connection: HandlerConnection | AsyncHandlerConnection) -> None:
+    """Take back what a handler may have set: the engine's own statements, and the next handler, would meet it."""
+    connection.row_factory = tuple_row
+    if isinstance(connection, HandlerConnection):
+        connection.cursor_factory = HandlerCursor
+    else:
+        connection.cursor_factory = AsyncHandlerCursor
 
 
 Open = Callable[[], HandlerConnection]

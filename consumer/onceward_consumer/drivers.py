@@ -18,6 +18,7 @@ from onceward_consumer.connections import (
     HandlerConnection,
     HandlerCursor,
     queue_command,
+    renew,
 )
 from onceward_consumer.handlers import call_within
 from onceward_consumer.items import Engine, Item
@@ -206,6 +207,7 @@ class Driver:
         finally:
             connection.guarded = False
             item.touched = connection.touched
+            renew(connection)
             context.close()
             item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 
@@ -371,6 +373,7 @@ class AsyncDriver:
         finally:
             connection.guarded = False
             item.touched = connection.touched
+            renew(connection)
             context.close()
             item.seconds = (time.perf_counter() - started) / (len(batch) or 1)
 
