@@ -231,11 +231,17 @@ class _Reader(pickle.Unpickler):
     """Handlers run in a cell, so what comes out of it may name nothing but values of ours."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0].startswith("onceward_") or (module, name) in _PLAIN:
+        if (module, name) in _PLAIN:
             return super().find_class(module, name)
+        # A name with a dot, or one that is defined elsewhere, is what a module of ours imports: os.system, say.
+        if module.partition(".")[0] in _OURS and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise pickle.UnpicklingError(f"A cell sent a {module}.{name}.")
 
 
+_OURS: Final = frozenset({"onceward_consumer", "onceward_producer", "onceward_schemas"})
 _PLAIN: Final = frozenset(
     {
         ("uuid", "UUID"),

@@ -107,6 +107,22 @@ def test_a_cell_may_name_only_our_values() -> None:
             unpack(pickle.dumps(foreign))
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        ("onceward_consumer.cells", "os.system"),
+        ("onceward_consumer.cell", "os"),
+        ("onceward_consumer.cell", "load"),
+        ("onceward_consumer.cell_wire", "datetime"),
+        ("onceward_of_somebody", "Value"),
+    ],
+)
+def test_nor_what_our_modules_import_or_do(named: tuple[str, str]) -> None:
+    text = b"".join(b"\x8c" + bytes([len(each)]) + each.encode() for each in named)
+    with pytest.raises(pickle.UnpicklingError):
+        unpack(b"\x80\x04" + text + b"\x93.")
+
+
 def test_the_slate_shows_the_call_that_is_under_way() -> None:
     mine = Slate()
     its = Slate(os.dup(mine.descriptor))
