@@ -67,6 +67,8 @@ class Followers(NamedTuple):
     """Keys that have more than these."""
     others: dict[Address, Kind]
     """Keys whose first follower is another kind's."""
+    refused: frozenset[Address] = frozenset()
+    """Those of `more` in whose way a limit stands: that is told (Limiter.freed), and not to be asked again and again."""
 
 
 Place: TypeAlias = Literal["here", "cells", "nowhere"]
@@ -170,7 +172,8 @@ def release_group(
         losses.forget(items, engine)
         if mood is not None:
             mood.note(raised=raised > 0, refused=False)
-        return Released(len(draining) if len(draining) >= keys else len(found.more), items, others)
+        more = len(found.more - found.refused)
+        return Released(len(draining) if len(draining) >= keys and (items or more) else more, items, others)
     except (Exception, NeedsResultError) as error:
         over(items, engine)
         yield Rollback()
@@ -204,9 +207,10 @@ def let_through(found: Followers, engine: Engine) -> Followers:
     if engine.limiter is None or not engine.limiter.active:
         return found
     passed = engine.limiter.admit_all([item.delivery for item in found.items])
-    left = {item.delivery.address for item, may in zip(found.items, passed, strict=True) if not may}
     items = [item for item, may in zip(found.items, passed, strict=True) if may]
-    return found._replace(items=items, more=found.more | {address for address in left if address is not None})
+    left = [item.delivery.address for item, may in zip(found.items, passed, strict=True) if not may]
+    refused = frozenset(address for address in left if address is not None)
+    return found._replace(items=items, more=found.more | refused, refused=refused)
 
 
 def over(items: Sequence[Item], engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import defaultdict
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward_consumer import controls
+from onceward_consumer import controls, executors, release
 from onceward_consumer.app import App
 from onceward_consumer.failures import Retry
 from onceward_consumer.policy import fixed
@@ -109,6 +110,56 @@ def test_a_slow_rate_lets_others_pass(services: Services, database: str, topic_p
         eventually(lambda: group.count("select count(*) from effect where counter = 'settle'") == 50, "others")
         assert time.monotonic() - started < 30
         assert group.count("select count(*) from effect where counter <> 'settle'") == 1
+
+
+def test_followers_that_a_limit_refuses_are_looked_at_seldom(
+    services: Services, database: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[float] = []
+    ordinary = release.release_group
+
+    def noted(*args: Any, **options: Any) -> Any:
+        rounds.append(time.monotonic())
+        return ordinary(*args, **options)
+
+    monkeypatch.setattr(executors, "release_group", noted)
+    app = App(app_name(topic_prefix), retry=fixed("300ms", attempts=3))
+    paused, watched = threading.Event(), threading.Event()
+
+    @app.handler(Increment, lane=f"{topic_prefix}lane")
+    def increment(command: Increment, ctx: Any) -> None:
+        if command.amount == 0 and ctx.attempt == 1:
+            raise Retry("not yet")
+        if command.amount == 0:
+            watched.set()
+            assert paused.wait(30)
+        ctx.connection.execute(
+            "insert into effect (counter, amount, attempt) values (%s, %s, 1)", (command.counter, command.amount)
+        )
+
+    group = group_of(app, services, database)
+    group.query(EFFECT)
+    with (
+        psycopg.connect(database, autocommit=True) as connection,
+        Forwarder(database, services.bootstrap),
+        group.running() as worker,
+    ):
+        group.publish(Increment(counter="c0", amount=m) for m in range(30))
+        assert watched.wait(30), "the head runs again"
+        eventually(lambda: group.count("select count(*) from onceward.parked where reason = 'held'") == 29, "followers")
+        controls.pause(connection, group.app.name, "type:test.Increment", by="ann", because="maintenance")
+        eventually(lambda: worker._engine.limiter is not None and worker._engine.limiter.active, "the pause is known")
+        paused.set()
+        eventually(
+            lambda: group.count("select count(*) from onceward.holds where state = 'draining'"), "the head's end"
+        )
+        before = len(rounds)
+        time.sleep(2.0)  # not to wait for something: what is counted is what happens meanwhile
+        assert len(rounds) - before < 40
+        assert group.count("select count(*) from effect") == 1
+        controls.resume(connection, group.app.name, "type:test.Increment", by="ann", because="done")
+        eventually(lambda: group.count("select count(*) from effect") == 30 and group.settled(), "all effects")
+    in_order(group, 1, 30)
 
 
 @pytest.mark.parametrize("mode", ["transactional", "external"])
