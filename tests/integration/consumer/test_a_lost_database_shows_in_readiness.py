@@ -52,7 +52,7 @@ def test_the_worker_asks_the_loop() -> None:
     worker = cast(Any, Worker(App("g"), Settings()))
     worker._poller = SimpleNamespace(running=True, turned_at=float("inf"), assigned=True, failure=None)
     worker._heartbeat.leased_until = float("inf")
-    worker._loop = SimpleNamespace(running=True, failures=list, lost=False)
+    worker._loop = SimpleNamespace(running=True, silent_seconds=0.0, failures=list, lost=False)
     assert worker.ready()
     worker._loop.lost = True
     assert not worker.ready()

@@ -60,23 +60,28 @@ def test_everything_survives_down_and_up(dev: Dev) -> None:
 def test_two_stacks_run_side_by_side(dev: Dev) -> None:
     command = dev.command("up", "--name", "two", "--foreground", "-o", "json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as foreground:
-        assert foreground.stdout is not None
-        dev("up", "--name", "one")
-        assert foreground.stdout.readline() == "{\n"  # printed when all its servers answer
-        one, two = (addresses(dev.status(name)) for name in ("one", "two"))
-        assert not set(one.values()) & set(two.values())
-        with psycopg.connect(one["postgres"]) as connection:
-            connection.execute("CREATE TABLE only_in_one (id int)")
-        dev("down", "--name", "one")
-        with psycopg.connect(two["postgres"]) as connection:
-            assert connection.execute("SELECT to_regclass('only_in_one')").fetchone() == (None,)
-        a_taken_port_is_refused(dev, "one", two["kafka"].rpartition(":")[2])
-
-        before = processes(dev.status("two"))
-        foreground.send_signal(signal.SIGINT)
-        foreground.communicate(timeout=30)
+        try:
+            before = two_beside_one(dev, foreground)
+        finally:
+            foreground.send_signal(signal.SIGINT)
+            foreground.communicate(timeout=30)
     assert foreground.returncode == 0
     assert left_of(before) == []
+
+
+def two_beside_one(dev: Dev, foreground: subprocess.Popen[str]) -> dict[int, int]:
+    assert foreground.stdout is not None
+    dev("up", "--name", "one")
+    assert foreground.stdout.readline() == "{\n"  # printed when all its servers answer
+    one, two = (addresses(dev.status(name)) for name in ("one", "two"))
+    assert not set(one.values()) & set(two.values())
+    with psycopg.connect(one["postgres"]) as connection:
+        connection.execute("CREATE TABLE only_in_one (id int)")
+    dev("down", "--name", "one")
+    with psycopg.connect(two["postgres"]) as connection:
+        assert connection.execute("SELECT to_regclass('only_in_one')").fetchone() == (None,)
+    a_taken_port_is_refused(dev, "one", two["kafka"].rpartition(":")[2])
+    return processes(dev.status("two"))
 
 
 def a_taken_port_is_refused(dev: Dev, name: str, port: str) -> None:
