@@ -137,6 +137,21 @@ class HandlerCursor(LightCursor, psycopg.Cursor[Row]):  # type: ignore[override]
             _remember(query, params)
         return self
 
+    def executemany(self, query: Any, params_seq: Any, *, returning: bool = False) -> None:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(query)
+        super().executemany(query, params_seq, returning=returning)
+
+    def copy(self, statement: Any, params: Any = None, **options: Any) -> Any:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(statement)
+        return super().copy(statement, params, **options)
+
+    def stream(self, query: Any, params: Any = None, **options: Any) -> Any:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(query)
+        return super().stream(query, params, **options)
+
     @property
     def rowcount(self) -> int:
         self._fetch_pipeline()
@@ -242,6 +257,21 @@ class AsyncHandlerCursor(LightCursor, psycopg.AsyncCursor[Row]):  # type: ignore
         if connection._pipeline is not None:
             _remember(query, params)
         return self
+
+    async def executemany(self, query: Any, params_seq: Any, *, returning: bool = False) -> None:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(query)
+        await super().executemany(query, params_seq, returning=returning)
+
+    def copy(self, statement: Any, params: Any = None, **options: Any) -> Any:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(statement)
+        return super().copy(statement, params, **options)
+
+    def stream(self, query: Any, params: Any = None, **options: Any) -> Any:
+        if self._conn.guarded:  # type: ignore[attr-defined]
+            check_query(query)
+        return super().stream(query, params, **options)
 
     def _arrived(self) -> None:
         if self._conn._pipeline is not None and self.pgresult is None:
