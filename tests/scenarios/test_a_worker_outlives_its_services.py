@@ -16,7 +16,8 @@ from tests.support.consumers import Forwarder, eventually
 from tests.support.databases import fresh_database
 from tests.support.services import Services
 
-MEANT = ("not_yet", "connection_error", "connection", "never", "key_error")
+MEANT = ("not_yet", "connection_error", "connection", "never", "key_error", "attempts_exhausted")
+"""The last of commands that are meant to exhaust their attempts; one that is not is among the trial's problems."""
 
 
 def test_a_worker_outlives_its_services(own_stack: Stack, tmp_path: Path) -> None:
