@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,8 @@ from uuid import UUID
 
 import typer
 
-from onceward_cli.output import Output, OutputOption, say, show, show_one
+from onceward_cli.output import Output, OutputOption, headed, say, show, show_one
+from onceward_cli.people import user
 from onceward_consumer import dead_letter_decisions as decisions
 from onceward_consumer import dead_letters
 from onceward_consumer.dead_letters import Connection, DeadLetter, Filter, Identity
@@ -64,7 +63,7 @@ def groups(
     wanted = _filter(group, lane, type_, reason, key, run, since, state)
     with _connected() as connection:
         rows = [asdict(heap) for heap in dead_letters.heaps(connection, wanted, limit)]
-    show([_headed(row) for row in rows], output, empty="No dead letters.")
+    show([headed(row) for row in rows], output, empty="No dead letters.")
 
 
 @app.command("list")
@@ -100,7 +99,7 @@ def show_(
     with _connected() as connection:
         letter = dead_letters.one(connection, _id(id_), group)
         attempts = [asdict(attempt) for attempt in dead_letters.attempts(connection, letter.identity)]
-        fields = _headed(asdict(letter)) | {"waiting_behind_it": dead_letters.waiting(connection, letter.identity)}
+        fields = headed(asdict(letter)) | {"waiting_behind_it": dead_letters.waiting(connection, letter.identity)}
         if payload:
             fields |= _payload(dead_letters.payload(connection, letter.identity))
     if output is Output.JSON:
@@ -133,7 +132,7 @@ def replay(
 ) -> None:
     """Send dead letters back to their lanes, with their attempts beginning anew."""
     wanted = _filter(group, lane, type_, reason, key, run, since, "open")
-    _judge("replay", _Meant(ids, all_, wanted, limit), by or _user(), because, yes=yes, output=output)
+    _judge("replay", _Meant(ids, all_, wanted, limit), by or user(), because, yes=yes, output=output)
 
 
 @app.command()
@@ -155,7 +154,7 @@ def discard(
 ) -> None:
     """Give dead letters up for good; commands that waited behind one in strict order go on."""
     wanted = _filter(group, lane, type_, reason, key, run, since, "open")
-    _judge("discard", _Meant(ids, all_, wanted, limit), by or _user(), because, yes=yes, output=output)
+    _judge("discard", _Meant(ids, all_, wanted, limit), by or user(), because, yes=yes, output=output)
 
 
 def _filter(
@@ -300,12 +299,6 @@ def _line(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _headed(row: dict[str, Any]) -> dict[str, Any]:
-    """The consumer group under the name that the options use."""
-    names = {"consumer_group": "app", "command_id": "id"}
-    return {names.get(name, name): value for name, value in row.items()}
-
-
 def _payload(data: bytes | None) -> dict[str, Any]:
     """The decoded values, or why they cannot be had, and the first bytes."""
     try:
@@ -332,13 +325,6 @@ def _instant(text: str) -> datetime:
         return datetime.now(UTC) - duration(text, "--since")
     except AppError as error:
         raise DeadLetterError(error.message, remedy="Write it like 2026-11-30, 2026-11-30T08:00, 2h or 1d.") from None
-
-
-def _user() -> str:
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError, ImportError):
-        return f"unknown@{socket.gethostname()}"
 
 
 @contextmanager

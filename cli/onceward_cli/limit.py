@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import psycopg
 import typer
 
-from onceward_cli.output import Output, OutputOption, say, show, show_one
+from onceward_cli.database import connected
+from onceward_cli.output import Output, OutputOption, headed, say, show, show_one
 from onceward_cli.people import user
 from onceward_consumer import controls
 from onceward_consumer.controls import Shown
 from onceward_consumer.limits import Override
-from onceward_runtime import postgres, settings
 from onceward_schemas.errors import LimitError
 
 app = typer.Typer(help="Set, clear and list limits while workers run.", no_args_is_help=True)
@@ -44,7 +42,7 @@ def set_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Set a limit over what the app declares; workers see it within two seconds. What is not given stays."""
-    with _connected() as connection:
+    with connected("onceward limit") as connection:
         group = controls.group_of(connection, app_name)
         controls.set_limit(
             connection,
@@ -64,7 +62,7 @@ def clear(
     scope: Scope, because: Because, app_name: AppName = None, by: By = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Go back to what the app declares. A pause stays: see `onceward resume`."""
-    with _connected() as connection:
+    with connected("onceward limit") as connection:
         group = controls.group_of(connection, app_name)
         if not controls.clear_limit(connection, group, scope, by=by or user(), because=because):
             raise LimitError(f"Nothing is set for {scope} of {group}.", remedy="See `onceward limit list`.")
@@ -80,10 +78,10 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List what the app declares, what is set over it, what workers do under each limit, and the breakers."""
-    with _connected() as connection:
+    with connected("onceward limit") as connection:
         if history:
             changes = controls.history(connection, app_name, scope, limit)
-            rows = [_headed({name: getattr(each, name) for name in each.__dataclass_fields__}) for each in changes]
+            rows = [headed({name: getattr(each, name) for name in each.__dataclass_fields__}) for each in changes]
             show(rows, output, empty="Nothing was changed.", least=("app", "before"))
             return
         found = [each for each in controls.show(connection, app_name) if scope is None or each.scope == scope]
@@ -130,10 +128,6 @@ def _line(each: Shown) -> dict[str, Any]:
     }
 
 
-def _headed(row: dict[str, Any]) -> dict[str, Any]:
-    return {("app" if name == "consumer_group" else name): value for name, value in row.items()}
-
-
 def _number(value: str | None) -> int | Literal["off"] | None:
     if value is None or value == Override.OFF:
         return None if value is None else "off"
@@ -151,10 +145,3 @@ def _breaker(value: str | None) -> Literal["on", "off"] | None:
         case "off":
             return "off"
     raise LimitError(f"--breaker is {value!r:.40}.", remedy="Say on or off.")
-
-
-@contextmanager
-def _connected() -> Iterator[psycopg.Connection[Any]]:
-    with postgres.connect(settings.load(), application_name="onceward limit", autocommit=True) as connection:
-        connection.execute("set timezone = 'UTC'")
-        yield connection

@@ -45,6 +45,12 @@ def screen(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, soft_wrap=False)
 
 
+def headed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table with its columns under the names that the options use."""
+    names = {"consumer_group": "app", "command_id": "id"}
+    return {names.get(name, name): value for name, value in row.items()}
+
+
 def show(
     rows: Iterable[Mapping[str, Any]],
     output: Output,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
-import psycopg
 import typer
 
-from onceward_cli.output import Output, OutputOption, say, show, show_one
+from onceward_cli.database import connected
+from onceward_cli.output import Output, OutputOption, headed, say, show, show_one
 from onceward_cli.people import user
 from onceward_consumer import parked_decisions
 from onceward_consumer.parked_decisions import Wanted
-from onceward_runtime import postgres, settings
 from onceward_schemas.errors import ParkedError
 
 app = typer.Typer(help="Show commands that wait in PostgreSQL and why; give some up.", no_args_is_help=True)
@@ -35,8 +32,8 @@ Tenant = Annotated[str | None, typer.Option(help="The tenant.")]
 @app.command()
 def groups(app_name: AppName = None, output: OutputOption = Output.TABLE) -> None:
     """Count parked commands by app, lane and reason; the largest heap first."""
-    with _connected() as connection:
-        rows = [_headed(asdict(heap)) for heap in parked_decisions.heaps(connection, app_name)]
+    with connected("onceward parked") as connection:
+        rows = [headed(asdict(heap)) for heap in parked_decisions.heaps(connection, app_name)]
     show(rows, output, empty="Nothing is parked.")
 
 
@@ -53,9 +50,9 @@ def list_(
 ) -> None:
     """List parked commands in the order of their arrival."""
     wanted = Wanted(group=app_name, lane=lane, type=type_, reason=reason, key=key, tenant=tenant)
-    with _connected() as connection:
+    with connected("onceward parked") as connection:
         found = parked_decisions.find(connection, wanted, limit + 1)
-    show([_headed(asdict(each)) for each in found[:limit]], output, empty="Nothing is parked.", least=_LEAST)
+    show([headed(asdict(each)) for each in found[:limit]], output, empty="Nothing is parked.", least=_LEAST)
     if len(found) > limit:
         say(f"There are more than {limit}; see --limit, or `onceward parked groups`.")
 
@@ -89,7 +86,7 @@ def discard(
         if not sys.stdin.isatty():
             raise ParkedError("This would give up all that fit.", remedy="Say so with --yes.")
         typer.confirm("Give up all that fit?", abort=True, err=True)
-    with _connected() as connection:
+    with connected("onceward parked") as connection:
         given_up = parked_decisions.discard(connection, wanted, limit, by=by or user(), because=because)
     if output is Output.JSON:
         show_one({"discarded": given_up}, output)
@@ -104,15 +101,3 @@ def _ids(texts: list[str]) -> list[UUID]:
         return [UUID(text) for text in texts]
     except ValueError:
         raise ParkedError("That is not an id.", remedy="Copy one from `onceward parked list`.") from None
-
-
-def _headed(row: dict[str, Any]) -> dict[str, Any]:
-    names = {"consumer_group": "app", "command_id": "id"}
-    return {names.get(name, name): value for name, value in row.items()}
-
-
-@contextmanager
-def _connected() -> Iterator[psycopg.Connection[Any]]:
-    with postgres.connect(settings.load(), application_name="onceward parked", autocommit=True) as connection:
-        connection.execute("set timezone = 'UTC'")
-        yield connection

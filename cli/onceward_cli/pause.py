@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -31,10 +32,27 @@ def pause(
 ) -> None:
     """Let nothing of it begin, within two seconds; what runs goes on. Commands wait, in order, at no cost in attempts."""
     scope = scope_of(lane, type_, destination, tenant)
-    with postgres.connect(settings.load(), application_name="onceward pause", autocommit=True) as connection:
+    switch("pause", controls.pause, scope, app_name, by, because, output)
+
+
+def switch(
+    verb: str,
+    change: Callable[..., bool],
+    scope: str,
+    app_name: str | None,
+    by: str | None,
+    because: str,
+    output: Output,
+) -> None:
+    """Pause or resume a scope, and print what holds for it now.
+
+    Raises: LimitError where it was so already.
+    """
+    with postgres.connect(settings.load(), application_name=f"onceward {verb}", autocommit=True) as connection:
         group = controls.group_of(connection, app_name)
-        if not controls.pause(connection, group, scope, by=by or user(), because=because):
-            raise LimitError(f"{scope} of {group} is paused already.", remedy="See `onceward limit list`.")
+        if not change(connection, group, scope, by=by or user(), because=because):
+            already = "paused already" if verb == "pause" else "not paused"
+            raise LimitError(f"{scope} of {group} is {already}.", remedy="See `onceward limit list`.")
         print_one(connection, group, scope, output)
 
 

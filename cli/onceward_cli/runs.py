@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onceward_cli.output import Output, OutputOption, as_json, say, screen, show, show_one
+from onceward_cli.people import user
 from onceward_consumer.durations import duration
 from onceward_consumer.run_progress import OPEN, RunProgress, RunState, failed_items, get, list_runs, stuck
 from onceward_consumer.run_retry import retry_failed
@@ -113,7 +112,7 @@ def retry(
 ) -> None:
     """Retry a run's failed items, and nothing else. Exits with 1 when some cannot be."""
     with _connected() as connection:
-        who = by or f"{getpass.getuser()}@{socket.gethostname()}"
+        who = by or user()
         done = retry_failed(connection, _id(run), stage=stage, by=who, because=because)
     if output is Output.JSON:
         left = [{"stage": item.stage, "item": item.item, "reason": item.reason} for item in done.left]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
-import psycopg
 import typer
 
+from onceward_cli.database import connected
 from onceward_cli.output import Output, OutputOption, show
-from onceward_runtime import postgres, settings
 from onceward_scheduler.history import schedules, ticks
 from onceward_schemas.errors import AppError
 
@@ -25,7 +22,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at mo
 @app.command("list")
 def list_(app_name: AppName = None, limit: Limit = 200, output: OutputOption = Output.TABLE) -> None:
     """List schedules with their next and last ticks, in UTC."""
-    with _connected() as connection:
+    with connected("onceward schedules") as connection:
         found = schedules(connection, app=app_name, limit=limit)
     rows = [
         {
@@ -58,7 +55,7 @@ def history(
     """List ticks, the latest first, each with its command or the reason why there is none."""
     if outcome is not None and outcome not in _OUTCOMES:
         raise AppError(f"There is no outcome {outcome!r:.40}.", remedy=f"Use one of {', '.join(_OUTCOMES)}.")
-    with _connected() as connection:
+    with connected("onceward schedules") as connection:
         found = ticks(connection, app=app_name, schedule_id=schedule, outcome=outcome, limit=limit)
     rows = [
         {
@@ -73,10 +70,3 @@ def history(
         for one in found
     ]
     show(rows, output, empty="No ticks.", least=("app", "late_by_seconds", "reason", "schedule"))
-
-
-@contextmanager
-def _connected() -> Iterator[psycopg.Connection[Any]]:
-    with postgres.connect(settings.load(), application_name="onceward schedules", autocommit=True) as connection:
-        connection.execute("set timezone = 'UTC'")
-        yield connection
