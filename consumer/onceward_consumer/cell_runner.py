@@ -7,9 +7,8 @@ When a cell dies, its group has not happened; it is run again one by one, so tha
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -28,16 +27,14 @@ from onceward_consumer.cell_wire import (
 from onceward_consumer.cells import Cell, CellDiedError, CellOverranError, Cells, CellUnavailableError
 from onceward_consumer.connections import ConnectionLostError
 from onceward_consumer.deliveries import Address, Delivery, Kind, kind_of
-from onceward_consumer.executors import Backoff, finish
-from onceward_consumer.handlers import Handler, cell_kind
+from onceward_consumer.executors import RunnerThread, finish, finish_release
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.limiter import stand_in
 from onceward_consumer.losses import SessionTimedOutError
+from onceward_consumer.menus import Menu, menu_of_cells
 from onceward_consumer.outcomes import Busy
-from onceward_consumer.pace import BATCH_SECONDS, Pace
-from onceward_consumer.release import Wakeups
-from onceward_consumer.reports import report
+from onceward_consumer.release import Released, Wakeups
 
 _NEXT: Final = Busy(timedelta(0))
 _IDLE_SECONDS: Final = 60.0
@@ -51,7 +48,7 @@ class BrokenCellError(Exception):
     """The engine failed in a cell."""
 
 
-class CellRunner:
+class CellRunner(RunnerThread):
     """One thread and its cell, which is started when it is first needed."""
 
     def __init__(
@@ -62,65 +59,40 @@ class CellRunner:
         buffer: Buffer,
         cells: Cells,
         wakeups: Wakeups,
-        paces: dict[Kind, Pace],
+        menu: Menu,
         lent: Sequence[Kind],
         keep: bool,
     ) -> None:
         """`keep` says that the cell is kept while it has nothing to do; `lent` are kinds whose followers may be run here."""
+        super().__init__(name)
         self._engine = engine
         self._buffer = buffer
         self._cells = cells
         self._wakeups = wakeups
-        self._paces = paces
-        self._most: dict[Kind, Callable[[int], int]] = {kind: pace.most for kind, pace in paces.items()}
+        self._menu = menu
         self._lent = lent
         self._keep = keep
         self._cell: Cell | None = None
         self._used_at = 0.0
         self._failed = 0
         self._why = ""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.backoff = Backoff(name)
-        self.busy = False
-        self.failure: BaseException | None = None
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Take nothing any more; what runs is finished."""
-        self._stopping.set()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for the end; False when it takes longer."""
-        if self._thread.ident is not None:
-            self._thread.join(max(0.0, timeout))
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                pokes = self._buffer.pokes
-                if (due := self._due()) is not None:
-                    self._release(due)
-                    continue
-                runs = self._buffer.take(self._most, 0.5, pokes)
-                if runs:
-                    self.busy = True
-                    self._process(runs)
-                    self.busy = False
-                else:
-                    self._look_after()
-        except BaseException as error:
-            self.failure = error
-            raise
-        finally:
-            self._drop()
+    def _serve(self) -> None:
+        while not self._stopping.is_set():
+            pokes = self._buffer.pokes
+            if (due := self._due()) is not None:
+                self._release(due)
+                continue
+            runs = self._buffer.take(self._menu.most, 0.5, pokes)
+            if runs:
+                self.busy = True
+                self._process(runs)
+                self.busy = False
+            else:
+                self._look_after()
 
     def _due(self) -> Kind | None:
-        if (own := next(filter(self._wakeups.due, self._paces), None)) is not None:
+        if (own := next(filter(self._wakeups.due, self._menu.kinds), None)) is not None:
             return own
         return next((kind for kind in self._lent if self._wakeups.due(kind, "cells")), None)
 
@@ -129,7 +101,7 @@ class CellRunner:
         if self._cell is not None:
             idle = time.monotonic() - self._used_at > _IDLE_SECONDS
             if not self._cell.alive or (idle and not self._keep):
-                self._drop()
+                self._close()
 
     def _process(self, runs: Sequence[Run]) -> None:
         started = time.perf_counter()
@@ -142,8 +114,7 @@ class CellRunner:
                 item.outcome = _NEXT
         self._forget(items)
         finish(self._buffer, runs, items, self._engine, self._wakeups)
-        self._paces[kind].note(len(items), time.perf_counter() - started)
-        self._most[kind] = self._most.pop(kind)  # it is the others' turn
+        self._menu.note(kind, len(items), time.perf_counter() - started)
 
     def _carry_out(self, items: Sequence[Item]) -> bool:
         """Run a group until its outcomes are durable. False when there is no time left for it."""
@@ -155,7 +126,7 @@ class CellRunner:
                     apply(found, item)
                 return True
             except (CellDiedError, CellOverranError) as gone:
-                self._drop()
+                self._close()
                 if self._cells.closed:
                     return False
                 if isinstance(gone, CellOverranError):
@@ -222,7 +193,7 @@ class CellRunner:
                 reply: ReleaseReply = self._ask(ReleaseRequest(kind, single, self._cells.knowledge()))
                 break
             except (CellDiedError, CellOverranError) as gone:
-                self._drop()
+                self._close()
                 if self._cells.closed:
                     return
                 single = True
@@ -247,12 +218,7 @@ class CellRunner:
             apply(became, item)
             items.append(item)
         self._forget(items)
-        if items:
-            report(items, self._engine)
-        if reply.keys:
-            self._wakeups.set()
-        else:
-            self._wakeups.wake(reply.others)
+        finish_release(Released(reply.keys, items, reply.others), self._engine, self._wakeups)
 
     def _forget(self, items: Sequence[Item]) -> None:
         losses.forget(items, self._engine)
@@ -262,7 +228,7 @@ class CellRunner:
         """Raises: CellDiedError, CellOverranError, CellUnavailableError, ConnectionLostError, BrokenCellError."""
         self._used_at = time.monotonic()
         if self._cell is not None and not self._cell.alive:
-            self._drop()
+            self._close()
         if self._cell is None:
             self._cell = self._cells.start()
         reply = self._cell.ask(request)
@@ -283,7 +249,7 @@ class CellRunner:
         self._why = str(error)
         return not self._stopping.wait(min(5.0, 0.2 * self._failed))
 
-    def _drop(self) -> None:
+    def _close(self) -> None:
         if self._cell is not None:
             cell, self._cell = self._cell, None
             with contextlib.suppress(OSError):
@@ -320,7 +286,7 @@ class CellRunners:
                 cells=cells,
                 wakeups=wakeups,
                 lent=tuple({"sync", *(kind_of(handler) for handler in handlers if handler.executor is None)}),
-                paces={cell_kind(handler): _pace(handler, group_size) for handler in handlers},
+                menu=menu_of_cells(engine.handlers, group_size=group_size),
                 keep=keep,
             )
             for number in range(size if handlers and (keep or cells.possible) else 0)
@@ -355,7 +321,3 @@ class CellRunners:
     def failures(self) -> list[BaseException]:
         """What went wrong in the engine itself."""
         return [runner.failure for runner in self._runners if runner.failure is not None]
-
-
-def _pace(handler: Handler, group_size: int) -> Pace:
-    return Pace(handler.batch_size, BATCH_SECONDS) if handler.mode == "batch" else Pace(group_size)

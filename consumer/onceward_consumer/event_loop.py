@@ -18,7 +18,7 @@ from onceward_consumer.gauges import Load
 from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine
 from onceward_consumer.loop_watch import LoopWatch
-from onceward_consumer.menus import Menu
+from onceward_consumer.menus import menu_here
 from onceward_consumer.moods import Mood
 from onceward_consumer.release import Wakeups
 
@@ -155,7 +155,7 @@ class LoopThread:
         self._loop = asyncio.get_running_loop()
         self._watch = watch = LoopWatch(self._loop, threading.get_ident(), self._engine.group, self._blocked_seconds)
         watch.start()
-        if kinds := Menu(self._engine.handlers, is_async=True, group_size=self._group_size).kinds:
+        if kinds := menu_here(self._engine.handlers, is_async=True, group_size=self._group_size).kinds:
             self._runners = [
                 TaskRunner(
                     f"onceward-task-{number}",

@@ -28,12 +28,12 @@ from onceward_consumer.groups import run_group
 from onceward_consumer.items import Engine, Item, prepared
 from onceward_consumer.lanes import Run
 from onceward_consumer.losses import SessionTimedOutError
-from onceward_consumer.menus import Menu
+from onceward_consumer.menus import menu_here
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy
 from onceward_consumer.overruns import AbandonedError, longest_seconds
 from onceward_consumer.pace import MOST
-from onceward_consumer.release import Wakeups, release_group
+from onceward_consumer.release import Released, Wakeups, release_group
 from onceward_consumer.reports import report
 from onceward_consumer.script import Script
 from onceward_runtime import events, log
@@ -76,41 +76,14 @@ class Backoff:
         self._rest = _SHORTEST_REST
 
 
-class ThreadRunner:
-    """One thread and its connection."""
+class RunnerThread:
+    """A thread that takes work until it is told to stop; what it does is in `_serve`, what it lets go of in `_close`."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        engine: Engine,
-        buffer: Buffer,
-        open_: Open,
-        wakeups: Wakeups,
-        mood: Mood,
-        most: int = MOST,
-        runs: Sequence[Run] = (),
-        only: str | None = None,
-    ) -> None:
-        """It begins with `runs`, which another runner had in hand. With `only` it is kept for that lane."""
-        self._engine = engine
-        self._buffer = buffer
-        self._open = open_
-        self._wakeups = wakeups
-        self._mood = mood
-        self._menu = Menu(engine.handlers, is_async=False, group_size=most)
-        self._connection: HandlerConnection | None = None
+    def __init__(self, name: str) -> None:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.backoff = Backoff(name)
         self.busy = False
-        self._only = only
-        self.runs = runs
-        """What it has in hand."""
-        self.calls: list[Sequence[Item]] = []
-        """The commands that a handler is being called with. Whoever takes it off gives the call up, and the runner with it."""
-        self.backend: int | None = None
-        """The process of its session at PostgreSQL."""
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -134,17 +107,7 @@ class ThreadRunner:
 
     def _run(self) -> None:
         try:
-            if self.runs:
-                self._process(self.runs)
-            while not self._stopping.is_set():
-                pokes = self._buffer.pokes
-                due = None if self._only is not None else next(filter(self._wakeups.due, self._menu.kinds), None)
-                if due is not None:
-                    self._release(due)
-                    continue
-                runs = self._buffer.take(self._menu.most, 0.5, pokes, only=self._only)
-                if runs:
-                    self._process(runs)
+            self._serve()
         except AbandonedError:
             pass  # another has taken its place, and what it had in hand
         except BaseException as error:
@@ -152,6 +115,59 @@ class ThreadRunner:
             raise
         finally:
             self._close()
+
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class ThreadRunner(RunnerThread):
+    """One thread and its connection."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        engine: Engine,
+        buffer: Buffer,
+        open_: Open,
+        wakeups: Wakeups,
+        mood: Mood,
+        most: int = MOST,
+        runs: Sequence[Run] = (),
+        only: str | None = None,
+    ) -> None:
+        """It begins with `runs`, which another runner had in hand. With `only` it is kept for that lane."""
+        super().__init__(name)
+        self._engine = engine
+        self._buffer = buffer
+        self._open = open_
+        self._wakeups = wakeups
+        self._mood = mood
+        self._menu = menu_here(engine.handlers, is_async=False, group_size=most)
+        self._connection: HandlerConnection | None = None
+        self._only = only
+        self.runs = runs
+        """What it has in hand."""
+        self.calls: list[Sequence[Item]] = []
+        """The commands that a handler is being called with. Whoever takes it off gives the call up, and the runner with it."""
+        self.backend: int | None = None
+        """The process of its session at PostgreSQL."""
+
+    def _serve(self) -> None:
+        if self.runs:
+            self._process(self.runs)
+        while not self._stopping.is_set():
+            pokes = self._buffer.pokes
+            due = None if self._only is not None else next(filter(self._wakeups.due, self._menu.kinds), None)
+            if due is not None:
+                self._release(due)
+                continue
+            runs = self._buffer.take(self._menu.most, 0.5, pokes, only=self._only)
+            if runs:
+                self._process(runs)
 
     def _process(self, runs: Sequence[Run]) -> None:
         self.runs, self.busy = runs, True
@@ -189,12 +205,7 @@ class ThreadRunner:
             self._rest(error)
             return
         self.backoff.succeeded()
-        if done.items:
-            report(done.items, self._engine)
-        if done.keys:
-            self._wakeups.set()
-        else:
-            self._wakeups.wake(done.others)
+        finish_release(done, self._engine, self._wakeups)
 
     def _driver(self) -> Driver:
         if self._connection is None or self._connection.closed:
@@ -237,7 +248,7 @@ class TaskRunner:
         self._open = open_
         self._wakeups = wakeups
         self._mood = mood
-        self._menu = Menu(engine.handlers, is_async=True, group_size=most)
+        self._menu = menu_here(engine.handlers, is_async=True, group_size=most)
         self._only = only
         self._connection: AsyncHandlerConnection | None = None
         self._stopping = asyncio.Event()
@@ -308,12 +319,7 @@ class TaskRunner:
             await self._rest(error)
             return
         self.backoff.succeeded()
-        if done.items:
-            report(done.items, self._engine)
-        if done.keys:
-            self._wakeups.set()
-        else:
-            self._wakeups.wake(done.others)
+        finish_release(done, self._engine, self._wakeups)
 
     async def _run(self, script: Script[Result]) -> Result:
         """Run a script. One that outlives its transaction by far hangs in a handler: it is cancelled."""
@@ -385,6 +391,16 @@ def finish(buffer: Buffer, runs: Sequence[Run], items: Sequence[Item], engine: E
         wakeups.set()
     elif kinds := buffer.turned_away():
         wakeups.wake(kinds)
+
+
+def finish_release(done: Released, engine: Engine, wakeups: Wakeups) -> None:
+    """Tell what became of parked followers after the commit; who has more of them is to look again."""
+    if done.items:
+        report(done.items, engine)
+    if done.keys:
+        wakeups.set()
+    else:
+        wakeups.wake(done.others)
 
 
 def give_back(buffer: Buffer, runs: Iterable[Run]) -> None:
