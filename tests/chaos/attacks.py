@@ -18,6 +18,7 @@ import psycopg
 from confluent_kafka import Consumer, KafkaException
 
 from onceward_devstack.processes import family
+from onceward_devstack.server import Server
 from onceward_devstack.stack import Stack
 from tests.chaos.fleet import Member
 from tests.chaos.trial import Trial
@@ -165,22 +166,19 @@ class Attacks:
     def _restart_postgres(self) -> bool:
         """In order, which ends all sessions, or as after a crash."""
         assert self._stack is not None
-        if self._chance.random() < 0.5:
-            self._stack.postgres.stop()
-        else:
-            self._stack.postgres.kill()
-        time.sleep(self._chance.uniform(0.0, 2.0))
-        self._stack.postgres.start()
-        return True
+        return self._restart(self._stack.postgres)
 
     def _restart_kafka(self) -> bool:
         assert self._stack is not None
+        return self._restart(self._stack.kafka)
+
+    def _restart(self, server: Server) -> bool:
         if self._chance.random() < 0.5:
-            self._stack.kafka.stop()
+            server.stop()
         else:
-            self._stack.kafka.kill()
+            server.kill()
         time.sleep(self._chance.uniform(0.0, 2.0))
-        self._stack.kafka.start()
+        server.start()
         return True
 
 

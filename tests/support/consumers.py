@@ -24,6 +24,7 @@ from onceward_schemas import headers
 from onceward_schemas.codec import Codec
 from onceward_schemas.command import Command
 from onceward_schemas.registry import RegistryClient
+from tests.support.commands import Increment
 from tests.support.services import Services
 
 DEADLINE_SECONDS = 30.0
@@ -185,9 +186,20 @@ def group_of(app: App, services: Services, dsn: str, *, partitions: int = 4, **s
     return Group(app, found, Codec(registry, commands=types))
 
 
+def idle_group(services: Services, dsn: str, prefix: str) -> Group:
+    """An app whose handler does nothing, for tests of the worker around it."""
+    app = App(app_name(prefix))
+
+    @app.handler(Increment, lane=f"{prefix}counter")
+    def increment(command: Increment, ctx: Any) -> None:
+        pass
+
+    return group_of(app, services, dsn)
+
+
 def app_name(prefix: str) -> str:
     """A group that no other test has."""
     return f"{prefix}{uuid.uuid4().hex[:6]}"
 
 
-__all__ = ["Forwarder", "Group", "app_name", "eventually", "group_of", "replace"]
+__all__ = ["Forwarder", "Group", "app_name", "eventually", "group_of", "idle_group", "replace"]

@@ -8,23 +8,16 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from onceward_consumer.app import App
 from onceward_runtime.service import run_until_signal
 from tests.support.commands import Increment
-from tests.support.consumers import Forwarder, app_name, eventually, group_of
+from tests.support.consumers import Forwarder, eventually, idle_group
 from tests.support.services import Services
 
 
 def test_the_former_of_two_with_one_name_ends_with_its_reason(
     services: Services, database: str, topic_prefix: str
 ) -> None:
-    app = App(app_name(topic_prefix))
-
-    @app.handler(Increment, lane=f"{topic_prefix}counter")
-    def increment(command: Increment, ctx: Any) -> None:
-        pass
-
-    group = group_of(app, services, database)
+    group = idle_group(services, database, topic_prefix)
     options: dict[str, Any] = {"instance": "one", "session_timeout": timedelta(seconds=6)}
     former, later = group.worker(**options), group.worker(**options)
     over = threading.Event()
@@ -60,13 +53,7 @@ def test_the_former_of_two_with_one_name_ends_with_its_reason(
 def test_with_the_newer_protocol_it_is_the_later_that_ends(
     services: Services, database: str, topic_prefix: str
 ) -> None:
-    app = App(app_name(topic_prefix))
-
-    @app.handler(Increment, lane=f"{topic_prefix}counter")
-    def increment(command: Increment, ctx: Any) -> None:
-        pass
-
-    group = group_of(app, services, database)
+    group = idle_group(services, database, topic_prefix)
     options: dict[str, Any] = {"instance": "one", "protocol": "consumer"}
     with Forwarder(database, services.bootstrap), group.running(**options) as former:
         eventually(former.ready, "ready worker")

@@ -12,7 +12,7 @@ from onceward_consumer import worker as worker_module
 from onceward_consumer.app import App
 from onceward_consumer.gauges import Gauges
 from tests.support.commands import Increment
-from tests.support.consumers import Forwarder, app_name, eventually, group_of
+from tests.support.consumers import Forwarder, app_name, eventually, group_of, idle_group
 from tests.support.services import Services
 
 
@@ -62,13 +62,7 @@ def test_a_slow_call_in_a_thread_is_progress(
 def test_a_worker_without_a_heartbeat_ends(
     services: Services, database: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = App(app_name(topic_prefix))
-
-    @app.handler(Increment, lane=f"{topic_prefix}counter")
-    def increment(command: Increment, ctx: Any) -> None:
-        pass
-
-    group = group_of(app, services, database)
+    group = idle_group(services, database, topic_prefix)
     with Forwarder(database, services.bootstrap), group.running() as worker:
         eventually(worker.ready, "ready worker")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from onceward_consumer.items import Engine, Item
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Parked
 from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback, Script
 from onceward_schemas.errors import AppError
-from tests.unit.consumer.test_groups_find_the_culprit import Answer, group
+from tests.unit.consumer.test_groups_find_the_culprit import all_new, group
 
 Say = Callable[[Sequence[Item]], BaseException | list[Exception | None] | None]
 """What the handler does with a batch: raises, or returns."""
@@ -36,11 +35,7 @@ def drive(script: Script[None], say: Say) -> list[str]:
         answer = error = None
         match step:
             case Fetch():
-                answer = [Answer([])] * len(step.statements)
-                for n, statement in enumerate(step.statements):
-                    if "insert into onceward.ledger" in statement.query:
-                        ids = statement.params[0].strip("{}").split(",")
-                        answer[n] = Answer([(uuid.UUID(each),) for each in ids])
+                answer = all_new(step.statements)
             case Call():
                 batch = step.batch or (step.item,)
                 steps.append("".join(str(item.delivery.offset) for item in batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from onceward_consumer.items import Engine, Item
 from onceward_consumer.moods import Mood
 from onceward_consumer.outcomes import Busy, Dead, Done, Failed, Parked
 from onceward_consumer.policy import fixed
-from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback
+from onceward_consumer.script import Begin, Call, Commit, Execute, Fetch, Rollback, Statement
 from onceward_schemas.ids import new_id
 from tests.support.commands import Increment
 
@@ -35,6 +35,16 @@ class Answer:
 
 
 Say = Callable[[Item, bool], BaseException | None]
+
+
+def all_new(statements: Sequence[Statement]) -> list[Answer]:
+    """What an empty database answers: every command that is claimed is new, and nothing else is found."""
+    answers = [Answer([])] * len(statements)
+    for n, statement in enumerate(statements):
+        if "insert into onceward.ledger" in statement.query:
+            ids = statement.params[0].strip("{}").split(",")
+            answers[n] = Answer([(uuid.UUID(each),) for each in ids])
+    return answers
 
 
 def drive(
@@ -61,11 +71,7 @@ def drive(
                 pipelined = step.pipelined
                 steps.append("begin pipelined" if pipelined else "begin")
             case Fetch():
-                answer = [Answer([])] * len(step.statements)
-                for n, statement in enumerate(step.statements):
-                    if "insert into onceward.ledger" in statement.query:
-                        ids = statement.params[0].strip("{}").split(",")
-                        answer[n] = Answer([(uuid.UUID(each),) for each in ids])
+                answer = all_new(step.statements)
             case Call():
                 steps.append(f"call {step.item.delivery.offset}")
                 error = say(step.item, pipelined)
