@@ -23,6 +23,7 @@ from onceward_consumer.durations import Duration, duration
 from onceward_consumer.failures import Discard, Reject, Retry, Rules
 from onceward_consumer.guard import Ceiling
 from onceward_consumer.handlers import Executor, Handler, Mode, Order
+from onceward_consumer.numbers import whole
 from onceward_consumer.policy import RetryPolicy, exponential
 from onceward_consumer.runs import Runs
 from onceward_consumer.signatures import accepts, check_signature, is_async, name_of
@@ -177,11 +178,7 @@ class App:
             ("weight", weight, 1, _MOST_WEIGHT),
             ("reserved", reserved, 0, _MOST_RESERVED),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise AppError(
-                    f"The lane {name!r}: {what} is {value!r:.40}.",
-                    remedy=f"Give a whole number from {least} to {most}.",
-                )
+            whole(value, f"The lane {name!r}: {what}", least, most)
         self._lane_rules[name] = LaneRules(weight=weight, reserved=reserved)
 
     def require_lanes(self) -> None:
@@ -433,11 +430,7 @@ def _items(
 
 
 def _whole(value: Any, default: int, what: str) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
-        raise AppError(f"{what} is {value!r:.40}.", remedy="Give a whole number from 1 to 10000.")
-    return value
+    return default if value is None else whole(value, what, 1, 10_000)
 
 
 def _word(value: Any, what: str) -> str | None:

@@ -92,11 +92,6 @@ class Cells:
         return self.possible
 
     @property
-    def why(self) -> str:
-        """Why there cannot."""
-        return self._why
-
-    @property
     def closed(self) -> bool:
         """Whether the worker has ended them all."""
         return self._closed

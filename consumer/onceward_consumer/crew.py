@@ -20,8 +20,9 @@ from onceward_consumer.executors import ThreadRunner
 from onceward_consumer.failures import OverrunError
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
-from onceward_consumer.overruns import Stopwatch, elapsed, fields, limit_of, overdue, tell
+from onceward_consumer.overruns import Stopwatch, elapsed, limit_of, overdue, tell
 from onceward_consumer.release import Wakeups
+from onceward_consumer.reports import fields
 from onceward_runtime import events, log
 from onceward_runtime.sql import query
 from onceward_schemas.errors import DatabaseError

@@ -30,10 +30,10 @@ from onceward_consumer.items import Engine, Item
 from onceward_consumer.lanes import Run
 from onceward_consumer.leases import claim, claim_released
 from onceward_consumer.outcomes import Busy, Dead, Discarded, Done, Failed, Outcome, Parked
-from onceward_consumer.overruns import elapsed, fields, tell, too_long
+from onceward_consumer.overruns import elapsed, tell, too_long
 from onceward_consumer.redaction import describe
 from onceward_consumer.release import Wakeups, over
-from onceward_consumer.reports import report
+from onceward_consumer.reports import fields, report
 from onceward_consumer.script import STEERING, EscapedError, Script
 from onceward_consumer.spans import span
 from onceward_runtime import events, log

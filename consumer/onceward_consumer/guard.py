@@ -14,7 +14,8 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from onceward_consumer.durations import Duration, duration
+from onceward_consumer.durations import duration
+from onceward_consumer.numbers import whole
 from onceward_schemas.errors import AppError
 
 GUARDED: Final = "dead_letters_guarded"
@@ -41,16 +42,10 @@ class Ceiling:
 
     def __post_init__(self) -> None:
         for name in ("consecutive", "least", "successes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise AppError(f"The ceiling's {name} is {value!r:.40}.", remedy="Give a whole number from 1.")
+            whole(getattr(self, name), f"The ceiling's {name}")
         if isinstance(self.ratio, bool) or not isinstance(self.ratio, int | float) or not 0 < self.ratio <= 1:
             raise AppError(f"The ceiling's ratio is {self.ratio!r:.40}.", remedy="Give a number above 0, at most 1.")
-        object.__setattr__(self, "window", _window(self.window))
-
-
-def _window(value: Duration) -> timedelta:
-    return duration(value, "The ceiling's window")
+        object.__setattr__(self, "window", duration(self.window, "The ceiling's window"))
 
 
 class _Recent:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from onceward_consumer.breakers import Breaker
 from onceward_consumer.durations import duration
 from onceward_consumer.handlers import Handler
+from onceward_consumer.numbers import whole
 from onceward_schemas.errors import AppError
 
 SCOPES: Final = ("lane", "type", "destination", "tenant")
@@ -94,9 +95,7 @@ def concurrency(value: Any, what: str = "concurrency") -> int:
 
     Raises: AppError.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise AppError(f"{what} is {value!r:.40}.", remedy=f"Give a whole number from 0 to {_MOST}.")
-    return value
+    return whole(value, what, 0, _MOST)
 
 
 def scope(value: Any) -> str:

@@ -15,6 +15,7 @@ from onceward_consumer.handlers import Handler
 from onceward_consumer.items import Engine, Item
 from onceward_consumer.origins import place
 from onceward_consumer.outcomes import Busy
+from onceward_consumer.reports import fields
 from onceward_runtime import events, log
 
 _GRACE_SECONDS: Final = 5.0
@@ -107,18 +108,6 @@ def tell(item: Item, engine: Engine, thread: int | None) -> str | None:
     events.ABANDONED_CALLS.labels(handler.type).inc()
     log.emit(events.HANDLER_ABANDONED, **fields(item, engine), where=where, seconds=elapsed(item))
     return where
-
-
-def fields(item: Item, engine: Engine) -> dict[str, object]:
-    """What a log line says of the command."""
-    return {
-        "command_id": item.id,
-        "type": item.handler.type if item.handler is not None else "unknown",
-        "key": item.delivery.key_text,
-        "attempt": item.attempt,
-        "lane": item.delivery.lane,
-        "group": engine.group,
-    }
 
 
 def elapsed(item: Item) -> float:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from onceward_consumer.durations import Duration, duration
+from onceward_consumer.numbers import whole
 from onceward_schemas.errors import AppError
 
 TOLERANCE: Final = 0.1
@@ -44,8 +45,7 @@ class RetryPolicy:
     """Spread the retries of commands that failed together: over two neighbouring tiers, and within the tolerance."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
-            raise AppError(f"attempts is {self.attempts!r:.40}.", remedy="Give a whole number from 1.")
+        whole(self.attempts, "attempts")
         if self.attempts > 1 and not self.delays:
             raise AppError("The retry policy has no delay.", remedy="Give one, or use retry=never.")
         if len(set(self.delays)) > MOST_TIERS:

@@ -98,24 +98,29 @@ def _histograms(lane: str, name: str) -> tuple[Histogram, Histogram, Histogram]:
     return first, second, third
 
 
-def _tell(item: Item, name: str, engine: Engine) -> None:
-    outcome = item.outcome
-    fields: dict[str, Any] = {
+def fields(item: Item, engine: Engine) -> dict[str, Any]:
+    """What a log line says of a command."""
+    return {
         "command_id": item.id,
-        "type": name,
+        "type": _name(item),
         "key": item.delivery.key_text,
         "attempt": item.attempt,
         "lane": item.delivery.lane,
         "group": engine.group,
     }
+
+
+def _tell(item: Item, name: str, engine: Engine) -> None:
+    outcome = item.outcome
+    said = fields(item, engine)
     if item.crashed:
-        log.emit(events.COMMAND_CRASHED, **fields)
+        log.emit(events.COMMAND_CRASHED, **said)
     match outcome:
         case Failed():
             events.RETRIES.labels(item.delivery.lane, name, outcome.reason).inc()
             log.emit(
                 events.COMMAND_RETRY,
-                **fields,
+                **said,
                 reason=outcome.reason,
                 error=outcome.error,
                 where=outcome.where,
@@ -123,7 +128,7 @@ def _tell(item: Item, name: str, engine: Engine) -> None:
             )
         case Dead():
             events.DEAD_LETTERS.labels(item.delivery.lane, name, outcome.reason).inc()
-            log.emit(events.COMMAND_DEAD, **fields, reason=outcome.reason, error=outcome.error, where=outcome.where)
+            log.emit(events.COMMAND_DEAD, **said, reason=outcome.reason, error=outcome.error, where=outcome.where)
             if item.command is None and outcome is not BEYOND_LEDGER:
                 log.emit(
                     events.RECORD_UNREADABLE,
@@ -135,11 +140,11 @@ def _tell(item: Item, name: str, engine: Engine) -> None:
                     error=outcome.error,
                 )
         case Discarded():
-            log.emit(events.COMMAND_DISCARDED, **fields, reason=outcome.reason)
+            log.emit(events.COMMAND_DISCARDED, **said, reason=outcome.reason)
         case Duplicate():
             events.DUPLICATES.labels(item.delivery.lane, outcome.reason).inc()
-            log.emit(events.COMMAND_DUPLICATE, **fields, reason=outcome.reason)
+            log.emit(events.COMMAND_DUPLICATE, **said, reason=outcome.reason)
         case Parked():
-            log.emit(events.COMMAND_PARKED, **fields, reason=outcome.reason)
+            log.emit(events.COMMAND_PARKED, **said, reason=outcome.reason)
         case _:
             pass
