@@ -100,17 +100,36 @@ def queue_command(connection: Any, command: bytes) -> None:
     pipeline.result_queue.append(None)
 
 
-class HandlerCursor(LightCursor, psycopg.Cursor[Row]):  # type: ignore[override]
-    """A cursor that waits for a pipelined result when its outcome is looked at."""
+class _Guarded(LightCursor):
+    """What both kinds of cursor share: by whatever method a statement is sent, here it is looked at first."""
 
     __slots__ = ()
+
+    def _start_query(self, query: Any = None) -> Generator[Any, Any, None]:
+        cursor: Any = self
+        if cursor._conn.guarded and query is not None:
+            check_query(query)
+        yield from super()._start_query(query)  # type: ignore[misc]
+
+    def _start_copy_gen(self, statement: Any, params: Any = None) -> Generator[Any, Any, None]:
+        cursor: Any = self
+        if cursor._conn.guarded:
+            check_query(statement)
+        yield from super()._start_copy_gen(statement, params)  # type: ignore[misc]
 
     def _execute_gen(
         self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> Generator[Any, Any, None]:
-        if self._conn._pipeline is None:
-            return super()._execute_gen(query, params, prepare=prepare, binary=binary)
+        cursor: Any = self
+        if cursor._conn._pipeline is None:
+            return super()._execute_gen(query, params, prepare=prepare, binary=binary)  # type: ignore[misc,no-any-return]
         return _queued(self, query, params, prepare, binary)
+
+
+class HandlerCursor(_Guarded, psycopg.Cursor[Row]):  # type: ignore[override]
+    """A cursor that waits for a pipelined result when its outcome is looked at."""
+
+    __slots__ = ()
 
     def _fetch_pipeline(self) -> None:
         if self.pgresult is None and self._execmany_returning is not False and self._conn._pipeline is not None:
@@ -129,28 +148,10 @@ class HandlerCursor(LightCursor, psycopg.Cursor[Row]):  # type: ignore[override]
 
     def execute_slowly(self, query: Any, params: Any, **options: Any) -> HandlerCursor[Row]:
         """Execute it psycopg's way."""
-        connection: Any = self._conn
-        if connection.guarded:
-            check_query(query)
         super().execute(query, params, **options)
-        if connection._pipeline is not None:
+        if self._conn._pipeline is not None:
             _remember(query, params)
         return self
-
-    def executemany(self, query: Any, params_seq: Any, *, returning: bool = False) -> None:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(query)
-        super().executemany(query, params_seq, returning=returning)
-
-    def copy(self, statement: Any, params: Any = None, **options: Any) -> Any:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(statement)
-        return super().copy(statement, params, **options)
-
-    def stream(self, query: Any, params: Any = None, **options: Any) -> Any:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(query)
-        return super().stream(query, params, **options)
 
     @property
     def rowcount(self) -> int:
@@ -224,17 +225,10 @@ class HandlerConnection(psycopg.Connection[Any]):
         raise misuse("tpc_begin()")
 
 
-class AsyncHandlerCursor(LightCursor, psycopg.AsyncCursor[Row]):  # type: ignore[override]
+class AsyncHandlerCursor(_Guarded, psycopg.AsyncCursor[Row]):  # type: ignore[override]
     """The asynchronous form."""
 
     __slots__ = ()
-
-    def _execute_gen(
-        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
-    ) -> Generator[Any, Any, None]:
-        if self._conn._pipeline is None:
-            return super()._execute_gen(query, params, prepare=prepare, binary=binary)
-        return _queued(self, query, params, prepare, binary)
 
     async def _fetch_pipeline(self) -> None:
         pipeline = self._conn._pipeline
@@ -251,27 +245,10 @@ class AsyncHandlerCursor(LightCursor, psycopg.AsyncCursor[Row]):  # type: ignore
             async with connection.lock:
                 if connection.express.send(self, query, params):
                     return self
-        if connection.guarded:
-            check_query(query)
         await super().execute(query, params, prepare=prepare, binary=binary)
         if connection._pipeline is not None:
             _remember(query, params)
         return self
-
-    async def executemany(self, query: Any, params_seq: Any, *, returning: bool = False) -> None:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(query)
-        await super().executemany(query, params_seq, returning=returning)
-
-    def copy(self, statement: Any, params: Any = None, **options: Any) -> Any:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(statement)
-        return super().copy(statement, params, **options)
-
-    def stream(self, query: Any, params: Any = None, **options: Any) -> Any:
-        if self._conn.guarded:  # type: ignore[attr-defined]
-            check_query(query)
-        return super().stream(query, params, **options)
 
     def _arrived(self) -> None:
         if self._conn._pipeline is not None and self.pgresult is None:

@@ -34,7 +34,8 @@ def set_at_first(kind: type) -> set[str]:
 
 @pytest.mark.parametrize("cursor", [psycopg.Cursor, psycopg.AsyncCursor])
 @pytest.mark.parametrize(
-    "name", ["_execute_gen", "_start_query", "_convert_query", "_maybe_prepare_gen", "_fetch_pipeline"]
+    "name",
+    ["_execute_gen", "_start_query", "_start_copy_gen", "_convert_query", "_maybe_prepare_gen", "_fetch_pipeline"],
 )
 def test_cursors(cursor: type, name: str) -> None:
     assert callable(getattr(cursor, name, None)), f"{cursor.__name__}.{name} is gone. {REMEDY}."
@@ -45,6 +46,7 @@ def test_the_parameters_of_what_is_overridden_and_called() -> None:
         "_execute_gen": ["self", "query", "params", "prepare", "binary"],
         "_maybe_prepare_gen": ["self", "pgq", "prepare", "binary"],
         "_start_query": ["self", "query"],
+        "_start_copy_gen": ["self", "statement", "params"],
         "_convert_query": ["self", "query", "params"],
     }
     found = {name: list(inspect.signature(getattr(psycopg.Cursor, name)).parameters) for name in expected}
